@@ -177,7 +177,7 @@ def distill(
                 check_indices(teacher.stream, x)
             check_start(request, teacher.outcome, run.inputs, sites)
             some, rest = hold_out(x)
-            label = partial(label_rows, teacher, choice, device=run.device, progress=run.progress)
+            label = partial(label_rows, teacher, device=run.device, progress=run.progress)
             judge = label(some, tuned.VALIDATION_NUMBERS, "held out", queries=request.judging)
             mixing = check_mixing(teacher, judge.x.to(x.device), judge.draws)
             if not request.single_draw:

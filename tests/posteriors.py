@@ -151,12 +151,13 @@ def line(x: Tensor, y: Tensor | None = None) -> Tensor:
 
 
 def three(x: Tensor) -> None:
-    """Two labels of three classes, one real number and one count."""
+    """Two labels of three classes, successes of five trials, one real number and one count."""
     weight = pyro.sample("weight", dist.Normal(torch.zeros(D, 2, 3), 1.0).to_event(3))
     slope = pyro.sample("slope", dist.Normal(torch.zeros(D), 0.2).to_event(1))
     with pyro.plate("data", len(x), dim=-2), pyro.plate("two", 2, dim=-1):
         pyro.sample("labels", dist.Categorical(logits=torch.einsum("nd,dlc->nlc", x, weight)))
     with pyro.plate("rows", len(x)):
+        pyro.sample("wins", dist.Binomial(5, logits=x @ slope))
         pyro.sample("y", dist.Normal(x @ slope, 0.5))
         pyro.sample("count", dist.Poisson((1 + x @ slope).exp()))
 

@@ -8,9 +8,10 @@ from pyro_opu.choosing.real import ChoiceOfReal
 from pyro_opu.choosing.table import ChoiceOfTable
 from pyro_opu.parts import Outcome
 
-__all__ = ["NETWORK", "Choice", "GuideName", "LossName", "choice_of"]
+__all__ = ["CHOICES", "NETWORK", "Choice", "GuideName", "LossName", "choice_of"]
 
-_CHOICES: dict[str, type[Choice]] = {
+#: What suits an outcome, by its kind.
+CHOICES: dict[str, type[Choice]] = {
     "classes": ChoiceOfClasses,
     "real": ChoiceOfReal,
     "table": ChoiceOfTable,
@@ -19,4 +20,4 @@ _CHOICES: dict[str, type[Choice]] = {
 
 def choice_of(outcome: Outcome) -> Choice:
     """What suits a student of this outcome."""
-    return _CHOICES[outcome.kind](outcome)
+    return CHOICES[outcome.kind](outcome)

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import ArgumentError, ArgumentTypeError
-from pyro_opu.distributions.table import Part
 from pyro_opu.guides import ClassGuideName
 from pyro_opu.guides.base import student_at
 from pyro_opu.guides.beginning import SCRATCH, Start
@@ -44,12 +43,6 @@ class Choice(ABC):
     def __init__(self, outcome: Outcome) -> None:
         self.outcome: Any = outcome
 
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """What is observed of every row, as parts of a table."""
-        kind, width = self.outcome.kind, self.outcome.num_outputs
-        return (Part("obs", kind, (), width),)
-
     def beginning(
         self, x: Tensor, held_out: Any, plug_ins: list[PlugIn], form: Form = PLAIN
     ) -> Start:
@@ -71,7 +64,7 @@ class Choice(ABC):
         Args:
             name: A key of :attr:`guides`, or ``None``.
             x: Inputs ``(N, *input_shape)``.
-            held_out: From :meth:`judge`.
+            held_out: From :func:`.judge_of`.
             found: From :meth:`describe`.
             start: From :meth:`beginning`.
             form: The form of several inputs, which ``x`` holds as one tensor.
@@ -85,7 +78,7 @@ class Choice(ABC):
 
     def answer_of(self, guide: nn.Module, x: Tensor) -> Any:
         """What a guide answers at ``x``, checked."""
-        text = self.outcome.answer_text
+        text = self.outcome.words.answer
         try:
             answer = student_at(guide, x)
         except Exception as error:
@@ -93,10 +86,10 @@ class Choice(ABC):
                 f"`guide` must answer inputs of shape {tuple(x.shape)} with {text}; it raised "
                 f"{type(error).__name__}: {str(error)[:300]}. Try guide(x[:2]) by itself."
             ) from error
-        if not self.outcome.is_answer(answer):
+        if not isinstance(answer, self.outcome.answers):
             raise ArgumentTypeError(
                 f"`guide` must return {text} for x; got {type(answer).__name__}. The teacher's "
-                f"draws are {self.outcome.quantity}: leave `guide` out, or pass one of "
+                f"draws are {self.outcome.words.quantity}: leave `guide` out, or pass one of "
                 f"{sorted(self.guides)}."
             )
         event_shape = self.outcome.event_shape
@@ -114,10 +107,6 @@ class Choice(ABC):
                 f"{fault}. Check its forward for NaN, torch.no_grad and .detach()."
             )
         return answer
-
-    @abstractmethod
-    def judge(self, x: Tensor, draws: Tensor, held: int | None) -> Any:
-        """Judges answers at x by the teacher's draws there ``(S, N, K)``, of ``held`` in all."""
 
     def describe(self, held_out: Any) -> dict[str, Any]:
         """What a report says of the teacher's draws, by name."""

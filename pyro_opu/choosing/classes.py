@@ -140,9 +140,6 @@ class ChoiceOfClasses(Choice):
         if isinstance(guide, PredictiveGuide):
             guide.read_as(law_of_draws(held_out))
 
-    def judge(self, x: Tensor, draws: Tensor, held: int | None) -> ClassJudge:
-        return ClassJudge(x, draws, held)
-
     def recalibrates(self, guide: nn.Module) -> bool:
         return isinstance(guide, PredictiveGuide)
 

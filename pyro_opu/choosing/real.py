@@ -57,6 +57,3 @@ class ChoiceOfReal(Choice):
                 'say how to place several; got a mixture. Use "crps".'
             )
         return (NormalMoments() if one else NormalCRPS()), objective
-
-    def judge(self, x: Tensor, draws: Tensor, held: int | None) -> RealJudge:
-        return RealJudge(x, draws, held=held)

@@ -9,8 +9,6 @@ from torch import Tensor, nn
 
 from pyro_opu.checks import ArgumentError
 from pyro_opu.choosing.base import NETWORK, Choice, GuideName, LossName
-from pyro_opu.distributions.implicit import ImplicitTable
-from pyro_opu.distributions.table import Part, by_part
 from pyro_opu.guides import table_at
 from pyro_opu.guides.beginning import SCRATCH, Start
 from pyro_opu.guides.implicit import ImplicitTableGuide
@@ -20,17 +18,13 @@ from pyro_opu.judging import TableJudge
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.implicit import energy_of_draws, of_draws
 from pyro_opu.objectives.table import TableMoments
+from pyro_opu.parts import ImplicitTable, by_part
 
 
 class ChoiceOfTable(Choice):
     """What suits a student of several numbers of every row."""
 
     guides: ClassVar[Mapping[Any, Any]] = {"table": TableGuide, "implicit": ImplicitTableGuide}
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        found: tuple[Part, ...] = self.outcome.parts
-        return found
 
     def guide(
         self,
@@ -69,6 +63,3 @@ class ChoiceOfTable(Choice):
                 "as_teacher(source, site=...)."
             )
         return TableMoments(self.outcome.parts), TableMoments(self.outcome.parts)
-
-    def judge(self, x: Tensor, draws: Tensor, held: int | None) -> TableJudge:
-        return TableJudge(x, draws, held, parts=self.outcome.parts)

@@ -12,7 +12,6 @@ from pyro_opu.distributions.implicit import Implicit
 from pyro_opu.distributions.logistic_normal import LogisticNormal
 from pyro_opu.distributions.normal import PredictiveNormal, PredictiveNormalMixture, RealAnswer
 from pyro_opu.distributions.normal_sticks import NormalSticks
-from pyro_opu.distributions.table import TableAnswer
 
 __all__ = [
     "DirichletMixture",

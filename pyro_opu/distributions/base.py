@@ -7,10 +7,11 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from pyro_opu.distributions.measures import Measures
 
-__all__ = ["Answer"]
+__all__ = ["Answer", "soft_clamp"]
 
 
 class Answer:
@@ -25,6 +26,11 @@ class Answer:
     batch_shape: torch.Size
     event_shape: torch.Size
     untraceable: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def num_classes(self) -> int | None:
+        """C of class probabilities; ``None`` of anything else."""
+        return None
 
     def measures(self) -> Measures:
         """All measures of uncertainty; the family says which are exact."""
@@ -67,3 +73,15 @@ class Answer:
     def from_tensors(cls, tensors: dict[str, Tensor]) -> Answer:
         """Build the answer from :meth:`as_tensors`, without a check of values."""
         return cls(**tensors)
+
+
+def soft_clamp(g: Tensor, low: float, high: float) -> Tensor:
+    r"""Bend ``g``, of any shape, into [low, high] with a gradient that never vanishes inside.
+
+    .. math:: low + \mathrm{softplus}(g - low) - \mathrm{softplus}(g - high)
+
+    It differs from g by less than :math:`e^{-d}` at a distance d inside either end.
+    """
+    # There the slope is below e^-50; beyond, the difference of two large numbers has no digits.
+    g = g.clamp(low - 50.0, high + 50.0)
+    return low + softplus(g - low) - softplus(g - high)

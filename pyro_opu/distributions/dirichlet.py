@@ -68,6 +68,11 @@ class SimplexDistribution(Answer, TorchDistribution):
         super().__init__(torch.Size([num_inputs]), torch.Size([num_classes]), validate_args=False)
 
     @property
+    def num_classes(self) -> int:
+        """C."""
+        return self.event_shape[0]
+
+    @property
     def log_mean(self) -> Tensor:
         """Logarithm of the mean, normalised and finite, ``(N, C)``."""
         raise NotImplementedError

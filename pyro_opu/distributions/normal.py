@@ -15,6 +15,9 @@ from pyro_opu.rng import drawing
 
 __all__ = ["Components", "PredictiveNormal", "PredictiveNormalMixture", "RealAnswer"]
 
+#: Range of the logarithm of a variance in standardised units.
+LOG_VARIANCES = (-20.0, 20.0)
+
 
 @dataclass(frozen=True, repr=False)
 class Components:

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from pyro_opu.checks import ArgumentError, ArgumentTypeError, is_sequence
 from pyro_opu.distributions import Answer, as_answer
-from pyro_opu.distributions.table import TableAnswer
 from pyro_opu.export.plain_ops import PLAIN_OPS
 from pyro_opu.guides.affine import AffineTrunk
 from pyro_opu.guides.base import TrunkGuide
@@ -105,9 +104,7 @@ class StudentProgram(FileProgram):
         for column, values in form.indices:
             seen = torch.zeros(max(values, default=0) + 2, dtype=torch.bool)  # last: above all
             self.register_buffer(f"seen_{column}", seen.index_fill(0, torch.tensor(values), True))
-        self.num_classes = answer.event_shape[0] if answer.event_shape else None
-        if isinstance(answer, TableAnswer):
-            self.num_classes = None
+        self.num_classes = answer.num_classes
         self.outputs = _checked(outputs, answer, units)
         self.units = {name: units[name] for name in self.outputs}
         found = self._named(answer)  # caches, such as fixed points, are filled here

@@ -104,7 +104,7 @@ def real_at(start: Affine, x: Tensor, y: Tensor) -> GaussianGuide:
 @torch.no_grad()
 def table_at(start: Affine, x: Tensor, draws: Sequence[Tensor]) -> TableGuide:
     """A guide of several numbers that begins so; ``draws`` ``(S, N, L, width)`` of each part."""
-    parts = [asdict(part) for part in start.parts]
+    parts = [part.config for part in start.parts]
     config = {"trunk": start.describe(x), "options": {"parts": parts}}
     guide = TableGuide.from_config(config).to(x.device).start_at(draws)
     units = ([getattr(guide, f"{name}_{k}") for k in range(len(parts))] for name in UNITS)

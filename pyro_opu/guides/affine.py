@@ -23,11 +23,11 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from pyro_opu.distributions.normal_logits import LEAST, averaged_logit
-from pyro_opu.distributions.table import Part, by_part
 from pyro_opu.guides.beginning import NoBeginning, evenly
 from pyro_opu.guides.networks import SET_UP, Perceptron, Standardize, in_blocks
 from pyro_opu.guides.plug_in import MomentsTrunk
 from pyro_opu.inputs import Form
+from pyro_opu.parts import Part, by_part
 from pyro_opu.utils.chunks import chunks
 
 __all__ = ["Affine", "AffineTrunk", "find_affine"]
@@ -169,7 +169,7 @@ class _Read:
                 moved = (found[..., own].sigmoid() - said[..., own].sigmoid()).abs()
                 wrong &= moved > ROUNDING_OF_PROBS
             if bool(wrong.any()) or not bool(said[..., own].isfinite().all()):
-                raise NoBeginning(f"'{part.site}' is not affine in the inputs")
+                raise NoBeginning(f"'{part.site or 'obs'}' is not affine in the inputs")
 
 
 def _found(numbers: _Read, x: Tensor, form: Form) -> Affine:

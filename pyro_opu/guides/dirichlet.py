@@ -6,10 +6,10 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import softplus
 
 from pyro_opu.checks import in_range, one_of, positive_float
 from pyro_opu.distributions import NormalSticks
+from pyro_opu.distributions.base import soft_clamp
 from pyro_opu.distributions.dirichlet import LOG_CONCENTRATION_RANGE, PredictiveDirichlet
 from pyro_opu.guides.base import check_head
 from pyro_opu.guides.networks import default_trunk_config, fit_scales
@@ -27,18 +27,6 @@ def answer_of(law: Law, log_mean: Tensor, g: Tensor) -> PredictiveDirichlet | No
     if law == "sticks":
         return NormalSticks(log_mean, g)
     return PredictiveDirichlet(log_mean, g, validate_args=False)
-
-
-def soft_clamp(g: Tensor, low: float, high: float) -> Tensor:
-    r"""Bend ``g``, of any shape, into [low, high] with a gradient that never vanishes inside.
-
-    .. math:: low + \mathrm{softplus}(g - low) - \mathrm{softplus}(g - high)
-
-    It differs from g by less than :math:`e^{-d}` at a distance d inside either end.
-    """
-    # There the slope is below e^-50; beyond, the difference of two large numbers has no digits.
-    g = g.clamp(low - 50.0, high + 50.0)
-    return low + softplus(g - low) - softplus(g - high)
 
 
 class PredictiveGuide(nn.Module):

@@ -6,9 +6,9 @@ from torch import Tensor, nn
 
 from pyro_opu.checks import positive_int
 from pyro_opu.distributions import DirichletMixture, Empirical, LogisticNormal
-from pyro_opu.distributions.dirichlet import PredictiveDirichlet
+from pyro_opu.distributions.base import soft_clamp
+from pyro_opu.distributions.dirichlet import LOG_CONCENTRATION_RANGE, PredictiveDirichlet
 from pyro_opu.guides.base import TrunkGuide
-from pyro_opu.guides.dirichlet import LOG_CONCENTRATION_RANGE, soft_clamp
 
 #: Range of a logit's log standard deviation. The logarithm of a gamma variate has the deviation
 #: alpha^(-1/2) for large alpha and 1 / alpha for small: about the range of a Dirichlet guide.

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pyro_opu.distributions.base import soft_clamp
 from pyro_opu.distributions.dirichlet import LOG_CONCENTRATION_RANGE
 from pyro_opu.guides.base import HeadGuide
-from pyro_opu.guides.dirichlet import PredictiveGuide, answer_of, soft_clamp
+from pyro_opu.guides.dirichlet import PredictiveGuide, answer_of
 from pyro_opu.guides.joint import JointGuide
 from pyro_opu.guides.networks import DefaultTrunk, Standardize
 from pyro_opu.guides.plug_in import NetworkTrunk

@@ -10,15 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import positive_int
-from pyro_opu.distributions.implicit import FromNoise, Implicit, ImplicitTable
-from pyro_opu.distributions.table import Part
+from pyro_opu.distributions.implicit import FromNoise, Implicit
 from pyro_opu.guides.base import HeadGuide, TrunkGuide
-from pyro_opu.guides.dirichlet import soft_clamp
 from pyro_opu.guides.generator import HIDDEN, NOISE, Generator
 from pyro_opu.guides.networks import default_trunk_config
-from pyro_opu.guides.normal import LOG_VARIANCES
-from pyro_opu.guides.table import LOG_MEANS, UNITS, TableGuide
+from pyro_opu.guides.table import TableGuide
 from pyro_opu.inputs import Inputs, inputs_of
+from pyro_opu.parts import ImplicitTable, Part
 
 if TYPE_CHECKING:
     from typing import Self
@@ -93,7 +91,7 @@ class ImplicitGuide(NarrowTrunk, TrunkGuide):
 class ImplicitTableGuide(NarrowTrunk, TableGuide):
     """Draws of all that is observed of a row from one noise, so that they depend on one another.
 
-    Its answers are :class:`~pyro_opu.distributions.implicit.ImplicitTable`. Arguments as of
+    Its answers are :class:`~pyro_opu.parts.ImplicitTable`. Arguments as of
     ``TableGuide`` and :class:`ImplicitGuide`.
     """
 
@@ -110,68 +108,33 @@ class ImplicitTableGuide(NarrowTrunk, TableGuide):
     ) -> None:
         super().__init__(trunk, num_features, parts)
         self.units, self.noise = positive_int("units", units), positive_int("noise", noise)
+        self.widths = [part.columns * part.width for part in self.parts]
         self.generator = Generator(sum(self.widths), units, noise)
         self.head = nn.Linear(num_features, self.generator.num_inputs)
         self.generator.begin(self.head.bias)
-
-    @staticmethod
-    def numbers_of(part: Part) -> int:
-        return part.width
 
     def answer(self, outputs: Tensor, x: Tensor) -> ImplicitTable:
         made_of = self.generator.at(outputs)
 
         def values(noise: Tensor) -> list[Tensor]:
-            made = made_of(noise).split(self.widths, -1)
-            return [self._said(number, each) for number, each in enumerate(made)]
+            pairs = zip(self.parts, made_of(noise).split(self.widths, -1), strict=True)
+            return [
+                part.made(made.reshape(len(made), -1, part.width), *self.units_of(number, len(x)))
+                for number, (part, made) in enumerate(pairs)
+            ]
 
         source = FromNoise(values, self.generator.points, len(outputs))
         return ImplicitTable(self.parts, source, self._scale(), self.trials_at(x))
-
-    def _said(self, number: int, made: Tensor) -> Tensor:
-        """What a part's numbers ``(S, N, L width)`` say, as a teacher does: ``(S, N L, width)``.
-
-        Labels are in logarithms.
-        """
-        part = self.parts[number]
-        values = made.reshape(len(made), -1, part.width)
-        if part.on_simplex:
-            return values.log_softmax(-1)
-        times = values.shape[1] // part.columns
-        shift, scale = (getattr(self, f"{name}_{number}").repeat(times)[:, None] for name in UNITS)
-        mean = (
-            soft_clamp(values, *LOG_MEANS).exp()
-            if part.kind == "counts"
-            else shift + scale * values
-        )
-        log_scale = scale.log() + soft_clamp(values, *LOG_VARIANCES) / 2
-        return torch.where(torch.arange(2, device=made.device) == 0, mean, log_scale)
 
     def _scale(self) -> Tensor:
         """Units of the numbers of all parts, ``(K,)``: deviations of means, 1 of all else."""
         found = []
         for number, part in enumerate(self.parts):
-            scale = getattr(self, f"scale_{number}")
-            plain = torch.ones_like(scale)
-            first = plain if part.on_simplex else scale
-            found.append(torch.stack([first] + [plain] * (part.width - 1), -1).flatten())
+            first: Tensor = getattr(self, f"scale_{number}")
+            rest = [torch.ones_like(first)] * (part.width - 1)
+            found.append(torch.stack([first, *rest], -1).flatten())
         return torch.cat(found)
 
-    @torch.no_grad()
-    def start_at(self, draws: Sequence[Tensor]) -> Self:
-        biases = self.head.bias.split([*self.widths, 2 * self.units])
-        for number, (part, values) in enumerate(zip(self.parts, draws, strict=True)):
-            values = values.double()
-            if part.on_simplex:
-                start = values.mean((0, 1)).clamp_min(1e-6).log()
-            else:
-                f, noise = values[..., 0], (2 * values[..., 1]).exp()
-                scale = (f.var((0, 1)) + noise.mean((0, 1))).sqrt()
-                mean = f.mean((0, 1))
-                getattr(self, f"shift_{number}").copy_(mean)
-                getattr(self, f"scale_{number}").copy_(scale)
-                counts = part.kind == "counts"
-                first = mean.clamp_min(1e-8).log() if counts else torch.zeros_like(mean)
-                start = torch.stack([first, (noise.mean((0, 1)) / scale.square()).log()], -1)
-            biases[number].copy_(start.flatten())
-        return self
+    def _begin(self, number: int, outputs: Tensor) -> None:
+        outputs = outputs[:, : self.parts[number].width]
+        self.head.bias.split([*self.widths, 2 * self.units])[number].copy_(outputs.flatten())

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import ArgumentError
-from pyro_opu.distributions.joint import JointAnswer, JointClasses, JointNormals
 from pyro_opu.guides.networks import DefaultTrunk, Standardize
 from pyro_opu.guides.normal import RealGuide
 
@@ -248,11 +247,6 @@ class JointGuide(nn.Module):
         if count == held:
             return None
         return torch.randperm(held)[:count].sort().values.to(self.heads.weight.device)
-
-    def together(self, x: Tensor) -> JointAnswer:
-        """All draws at ``x`` as an answer."""
-        said = self.draws(x)
-        return JointClasses(said) if self.units is None else JointNormals(said)
 
     def extra_repr(self) -> str:
         return f"{self.num_draws} draws that are joint over inputs"

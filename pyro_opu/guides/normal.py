@@ -9,16 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import ArgumentError, positive_int
+from pyro_opu.distributions.base import soft_clamp
 from pyro_opu.distributions.normal import (
+    LOG_VARIANCES,
     Components,
     PredictiveNormal,
     PredictiveNormalMixture,
     RealAnswer,
 )
 from pyro_opu.guides.base import HeadGuide
-from pyro_opu.guides.dirichlet import soft_clamp
 from pyro_opu.guides.generator import HIDDEN, NOISE, Generator
 from pyro_opu.inputs import Inputs
+from pyro_opu.parts import RealPart
 
 if TYPE_CHECKING:
     from typing import Self
@@ -33,8 +35,7 @@ __all__ = [
 
 #: Normals of a guide from noise, and the logarithm of the variance of the mean of each.
 NORMALS, NO_SPREAD = 32, -20.0
-#: Range of the logarithm of a variance in standardised units.
-LOG_VARIANCES = (-20.0, 20.0)
+_ONE = RealPart()
 
 
 class RealGuide(HeadGuide):
@@ -122,15 +123,10 @@ class GaussianGuide(RealGuide):
     form = "y ~ N(mean(x), aleatoric(x) + epistemic(x))"
 
     def __init__(self, trunk: nn.Module, num_features: int) -> None:
-        super().__init__(trunk, num_features, 3)
+        super().__init__(trunk, num_features, _ONE.num_outputs)
 
-    def components_of(self, outputs: Tensor) -> Components:
-        mean, log_aleatoric, log_epistemic = outputs.split(1, -1)
-        return Components(torch.zeros_like(mean), mean, log_aleatoric, log_epistemic)
-
-    def answer(self, components: Components) -> PredictiveNormal:
-        _, mean, aleatoric, epistemic = (part.squeeze(-1) for part in vars(components).values())
-        return PredictiveNormal(mean, aleatoric, epistemic, validate_args=False)
+    def forward(self, x: Tensor) -> PredictiveNormal:
+        return _ONE.answer(self.head(self.trunk(x)), self.shift, self.scale)
 
 
 class NormalMixtureGuide(RealGuide):

@@ -22,7 +22,6 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.distributions import as_answer
-from pyro_opu.distributions.table import TableAnswer
 from pyro_opu.guides.base import in_dtype_of
 from pyro_opu.guides.joint import marginal_of
 from pyro_opu.guides.networks import Standardize
@@ -268,7 +267,7 @@ def fit_novelty(guide: nn.Module, x: Tensor, indices: Sequence[int] = ()) -> Nov
 def _seen(guide: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None]:
     """Predicted classes ``(N,)``, 0 where there are none, and features."""
     answer, features = answer_and_features(guide, x)
-    if isinstance(answer, TableAnswer) or len(answer.event_shape) != 1:
+    if answer.num_classes is None:
         return torch.zeros(len(x), dtype=torch.long, device=x.device), features
     return answer.mean.argmax(-1), features
 

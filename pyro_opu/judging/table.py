@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from pyro_opu.distributions.table import Part, TableAnswer, by_part
 from pyro_opu.judging.base import Judge
 from pyro_opu.judging.classes import ClassJudge
 from pyro_opu.judging.real import RealJudge
 from pyro_opu.judging.yardstick import as_draws
+from pyro_opu.parts import Part, TableAnswer, by_part
 
 __all__ = ["TableJudge"]
 

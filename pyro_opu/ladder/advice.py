@@ -130,7 +130,7 @@ def advise(source: Source, x: InputLike) -> Advice:
         choice = choice_of(teacher.outcome)
         some, rest = hold_out(x)
         numbers = tuned.VALIDATION_NUMBERS
-        judge = label_rows(teacher, choice, some, numbers, "held out", device=run.device)
+        judge = label_rows(teacher, some, numbers, "held out", device=run.device)
         chosen = choose_guide(request, teacher, choice, judge, run)
         rests = at_rest(chosen, judge, law_is_open=True)
         distilling = time.perf_counter() - request.begun

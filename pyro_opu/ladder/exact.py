@@ -16,9 +16,9 @@ from pyro_opu.export import checked_path, write
 from pyro_opu.export.capture import Captured, captured
 from pyro_opu.inputs import InputLike
 from pyro_opu.ladder.files import OUTPUTS, ExactProgram, Exported, nearest_draws
-from pyro_opu.ladder.sums import Sums, split, sums_of
+from pyro_opu.ladder.sums import Sums, sums_of
 from pyro_opu.metrics.uncertainty import table_of
-from pyro_opu.parts import Outcome, Part
+from pyro_opu.parts import Outcome, Part, by_part
 from pyro_opu.programs.batched import BatchedPredictive
 from pyro_opu.programs.posterior import Said
 from pyro_opu.programs.recorded import NotRecorded
@@ -180,7 +180,7 @@ class Exact(Teacher):
         """
         x = self._look(x)
         levels = _checked_levels(quantiles)
-        parts = _parts_of(self.outcome)
+        parts = self.outcome.parts
         found: dict[str, list[Any]] = {part.site: [] for part in parts}
         start = 0
         for rows, answers in self._blocks(x):
@@ -245,13 +245,13 @@ class Exact(Teacher):
                 f"`source` must be a program of its draws, to be a file; {self.teacher!r} is not: "
                 f"{why.rstrip('.')}. Distil it, and export the student."
             )
-        parts = _parts_of(self.outcome)
+        parts = self.outcome.parts
         beside = said, parts, self.teacher.form, x, outputs
         whole = ExactProgram(*beside, kind=repr(self.teacher))
         if num_draws is None or num_draws == whole.count:
             return whole, {}
         count = self._checked_draws(num_draws, whole.count)
-        values = zip(parts, split(said.whole(x), parts), strict=True)
+        values = zip(parts, by_part(said.whole(x), parts), strict=True)
         moments = torch.cat([sums_of(p, v[0], x).moments(v) for p, v in values], 1)
         few = ExactProgram(*beside, nearest_draws(moments, count), kind=repr(self.teacher))
         inputs = whole.inputs(x.cpu()).values()
@@ -309,7 +309,7 @@ class Exact(Teacher):
         sums: list[Sums] = []
         kept: list[list[Tensor]] = [[] for _ in parts]
         for said in answers:
-            values = split(said, parts)
+            values = by_part(said, parts)
             if not sums:
                 sums = [sums_of(p, v[0], x) for p, v in zip(parts, values, strict=True)]
             for each, value, keep in zip(sums, values, kept, strict=True):
@@ -442,12 +442,12 @@ class _Drawn(Answer):
     """Draws ``(S, N, K)`` in the place of a student's answer."""
 
     def __init__(self, said: Tensor, outcome: Outcome) -> None:
-        self._said, self._parts = said, _parts_of(outcome)
+        self._said, self._parts = said, outcome.parts
         self.batch_shape = said.shape[1:2]
 
     def draw(self, count: int, parameters: bool = True) -> list[tuple[Tensor, Tensor]]:
         """What is observed of each part, ``(S, N L)``, and what it was drawn with."""
-        pairs = zip(self._parts, split(self._said, self._parts), strict=True)
+        pairs = zip(self._parts, by_part(self._said, self._parts), strict=True)
         return [_observed(part, values) for part, values in pairs]
 
     def predict(self, count: int, parameters: bool = True) -> tuple[Tensor, Tensor]:
@@ -468,14 +468,6 @@ def _observed(part: Part, said: Tensor) -> tuple[Tensor, Tensor]:
         f"`source` observes {part.described}, of which a draw says mean and variance alone. Pass a "
         "Predictive, which samples it, or call .draws(x)."
     )
-
-
-def _parts_of(outcome: Outcome) -> tuple[Part, ...]:
-    """What is observed, as the parts of a table."""
-    if outcome.parts:
-        return outcome.parts
-    kind = "real" if outcome.num_classes is None else "classes"
-    return (Part("", kind, (), outcome.num_outputs),)  # type: ignore[arg-type]
 
 
 def _laid_out(part: Part, tables: list[Any]) -> Any:

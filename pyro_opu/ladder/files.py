@@ -13,8 +13,8 @@ from torch import Tensor, fx
 from pyro_opu.checks import ArgumentError, ArgumentTypeError
 from pyro_opu.export.program import FileProgram
 from pyro_opu.inputs import Form
-from pyro_opu.ladder.sums import Sums, split, sums_of
-from pyro_opu.parts import Part
+from pyro_opu.ladder.sums import Sums, sums_of
+from pyro_opu.parts import Part, by_part
 from pyro_opu.programs.posterior import SAID, Said
 from pyro_opu.rng import exclusive
 from pyro_opu.utils.warnings import warn_user
@@ -156,7 +156,7 @@ class ExactProgram(FileProgram):
     def of_packed(self, x: Tensor, *seed: Tensor) -> dict[str, Tensor]:
         """The outputs at inputs in one tensor."""
         said, found = self._said(x), {}
-        for part, values in zip(self.parts, split(said, self.parts), strict=True):
+        for part, values in zip(self.parts, by_part(said, self.parts), strict=True):
             own = [name for name in self.outputs if name.startswith(self._prefix(part))]
             sums = sums_of(part, values[0], x)
             sums.add(values)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import cached_property
 from typing import ClassVar
 
@@ -13,7 +12,7 @@ from torch import Tensor
 from pyro_opu.distributions.measures import DrawMeasures, Measures, NormalMeasures
 from pyro_opu.parts import Part
 
-__all__ = ["Sums", "split", "sums_of"]
+__all__ = ["Sums", "sums_of"]
 
 
 class Sums:
@@ -141,13 +140,6 @@ class RealSums(Sums):
         return made
 
 
-def split(said: Tensor, parts: Sequence[Part]) -> list[Tensor]:
-    """Draws ``(s, n, K)`` as ``(s, n L, width)`` of each part."""
-    values = said.split([part.columns * part.width for part in parts], -1)
-    pairs = zip(values, parts, strict=True)
-    return [value.reshape(len(said), -1, part.width) for value, part in pairs]
-
-
 def sums_of(part: Part, like: Tensor, x: Tensor) -> Sums:
     """The sums of a site's numbers.
 
@@ -156,11 +148,7 @@ def sums_of(part: Part, like: Tensor, x: Tensor) -> Sums:
         like: What one draw says of them, ``(N L, width)``.
         x: Inputs ``(N, ...)``, which may say how many trials there are.
     """
-    if part.kind == "classes":
-        return ClassSums(like)
-    if part.kind != "trials":
-        return RealSums(like)
-    trials = torch.full((x.shape[0],), float(part.trials), device=x.device)
-    if part.trials_column is not None:
-        trials = x[:, part.trials_column]
-    return TrialSums(like, trials.repeat_interleave(part.columns))
+    trials = part.trials_at(x)
+    if trials is not None:
+        return TrialSums(like, trials)
+    return (ClassSums if part.on_simplex else RealSums)(like)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from pyro_opu.distributions.table import Part, TableAnswer, by_part
 from pyro_opu.objectives.base import Objective
 from pyro_opu.objectives.moments import MomentMatching
 from pyro_opu.objectives.normal import NormalMoments
+from pyro_opu.parts import Part, TableAnswer, by_part
 
 __all__ = ["TableMoments"]
 

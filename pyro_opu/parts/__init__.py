@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pyro_opu.parts.answer import ImplicitTable, JointDraws, TableAnswer
+from pyro_opu.parts.base import Part, SiteLayout, by_part
+from pyro_opu.parts.classes import ClassPart, TrialsPart
+from pyro_opu.parts.outcome import Outcome, outcome_from, part_from
+from pyro_opu.parts.real import CountPart, RealPart
 
-from pyro_opu.distributions.table import Part
-from pyro_opu.parts.base import Outcome, SiteLayout
-from pyro_opu.parts.classes import Classes
-from pyro_opu.parts.real import Real
-from pyro_opu.parts.table import Table
-
-__all__ = ["OUTCOMES", "Classes", "Outcome", "Part", "Real", "SiteLayout", "Table", "outcome_from"]
-
-#: Outcomes by the name that a file has for them.
-OUTCOMES: dict[str, type[Outcome]] = {outcome.kind: outcome for outcome in (Classes, Real, Table)}
-
-
-def outcome_from(config: dict[str, Any]) -> Outcome:
-    """The outcome that a file describes, :attr:`.Outcome.config`."""
-    own = {name: value for name, value in config.items() if name != "kind"}
-    found: Outcome = OUTCOMES[config["kind"]].from_config(**own)
-    return found
+__all__ = [
+    "ClassPart",
+    "CountPart",
+    "ImplicitTable",
+    "JointDraws",
+    "Outcome",
+    "Part",
+    "RealPart",
+    "SiteLayout",
+    "TableAnswer",
+    "TrialsPart",
+    "by_part",
+    "outcome_from",
+    "part_from",
+]

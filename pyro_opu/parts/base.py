@@ -1,23 +1,20 @@
-"""What the numbers of a row are: one interface, any outcome, below teachers and students."""
+"""What the numbers of a row are: one interface, any kind, below teachers and students."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from pyro_opu.checks import ArgumentTypeError
-from pyro_opu.distributions import Answer
-from pyro_opu.distributions.table import Part
-from pyro_opu.utils.laws import Node
+from pyro_opu.distributions.implicit import FromNoise
 
-__all__ = ["Outcome", "SiteLayout"]
+__all__ = ["Part", "SiteLayout", "by_part", "map_parts"]
 
 
 @dataclass(frozen=True)
@@ -27,10 +24,10 @@ class SiteLayout:
     Attributes:
         name: The site's name.
         kind: "label" (class indices), "onehot", "probs" (draws of class probabilities) or "prob1"
-            (draws of the second class's probability).
+            (draws of the second class's probability); "value" (of y) or "mean" (draws of its mean).
         dtype: Name of the torch dtype, such as "int64".
         shape: Shape after the S axis, -1 where N stands.
-        of: The observed site that it is, or whose parameters it shows, where there are several.
+        of: The observed site that it is, or whose parameters it shows, in a table.
     """
 
     name: str
@@ -45,7 +42,7 @@ class SiteLayout:
     ) -> SiteLayout:
         """The layout that ``dataclasses.asdict`` gave.
 
-        ``sizes_of`` has the classes of each observed site, and its numbers per row; "" is the only
+        ``sizes_of`` has the width of each observed site, and its numbers per row; "" is the only
         one.
         """
         layout = cls(**{**config, "shape": tuple(config["shape"])})
@@ -76,155 +73,196 @@ class SiteLayout:
         return values.to(getattr(torch, self.dtype)).reshape(first).movedim(1, 1 + rows)
 
 
-class Outcome(ABC):
-    """What a model observes of a row, and what its numbers mean.
+class Words(NamedTuple):
+    """What an outcome is called."""
 
-    A teacher's draws ``(S, N, K)`` are read by it, a student's answers are drawn from by it, and
-    sites of a ``Predictive`` are laid out by it. A further outcome is a file beside ``classes.py``.
+    quantity: str  #: What the draws are.
+    answer: str  #: What a guide must answer with.
+    learned: str  #: What the student learns the distribution of.
+    held: str  #: What a deterministic site must hold to be given back.
+
+
+@dataclass(frozen=True)
+class Part(ABC):
+    """One observed site: one number, or several alike, of every row.
+
+    What a number is, a subclass says: how it is read off a distribution, what draws of it mean, and
+    what a student answers with. A further kind is a file beside ``classes.py``.
+
+    In what follows draws are ``(..., width)``, as a teacher's ``stream`` gives them, of n numbers;
+    of a part of L numbers per row n is N L.
+
+    Attributes:
+        site: Its name; "" of the only number of a row, whose answer stands by itself.
+        shape: The shape of what it observes of one row; ``()`` of one number.
     """
 
     #: Its name, in files too.
     kind: ClassVar[str]
-    #: What model hubs call the task.
-    task: ClassVar[str] = "regression"
-    #: Observed sites, where there are several numbers of every row.
-    parts: tuple[Part, ...] = ()
-    #: Whether it is one number of every row.
-    single: ClassVar[bool] = True
-    #: What the draws are, and what a guide must answer with, in words.
-    quantity: ClassVar[str]
-    answer_text: ClassVar[str]
-    #: Kinds of the sites that a student gives back.
+    #: Whether a draw says probabilities, and not a mean and a deviation.
+    on_simplex: ClassVar[bool]
+    #: What a student answers with, and what answers each number of a table.
+    answers: ClassVar[type[Any]]
+    family: ClassVar[type[Any]]
+    #: What it is called where it is the only one, and one of its numbers.
+    words: ClassVar[Words]
+    noun: ClassVar[str]
+    #: Kinds of the sites that a student gives back, what is observed first.
     site_kinds: ClassVar[tuple[str, ...]]
-    #: What the student learns the distribution of, and what a deterministic site must hold to be
-    #: given back, in words.
-    learned: ClassVar[str]
-    held: ClassVar[str]
-    #: Kind and dtype of the observed site of a teacher that is not a Pyro model.
-    label: ClassVar[tuple[str, str]]
+    #: dtype of the observed site of a teacher that is not a Pyro model; "" is that of the inputs.
+    dtype: ClassVar[str] = ""
     #: Name and kind of a site of what is held, for models without one.
     extra: ClassVar[str]
-    #: C of a class label; ``None`` of anything else.
-    num_classes: int | None
+    #: Absolute error of such a site, besides the relative one.
+    held_within: ClassVar[float]
+    #: Whether the network of a table works in units of a part's own.
+    has_units: ClassVar[bool] = False
+
+    site: str = ""
+    shape: tuple[int, ...] = ()
 
     @property
     def config(self) -> dict[str, Any]:
-        """Plain values for a file; the inverse is :func:`.outcome_from`."""
-        return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
-
-    @classmethod
-    def from_config(cls, **config: object) -> Any:
-        """The outcome of ``config``, checked."""
-        return cls(**config)
-
-    def is_sized_as(self, guide: dict[str, Any]) -> bool:
-        """Whether a guide that a file describes so answers this outcome."""
-        return guide.get("num_classes") == self.num_classes
+        """Plain values for a file; the inverse is :func:`.part_from`."""
+        return {"kind": self.kind, **asdict(self)}
 
     @property
-    def sizes(self) -> dict[str, tuple[int, int]]:
-        """Classes of each observed site, and its numbers per row; "" is the only one."""
-        return {"": (self.num_classes or 1, 1)}
+    def described(self) -> str:
+        """Its kind and shape, in words."""
+        return f"{self.kind} {self.shape}" if self.shape else self.kind
 
-    def by_site(self, answer: Answer) -> dict[str, Any]:
-        """A student's answer by the observed sites."""
-        return {"": answer}
+    @property
+    def columns(self) -> int:
+        """Numbers L that it observes of one row."""
+        return math.prod(self.shape)
 
-    def shown(self, by_site: Mapping[str, object]) -> Any:
-        """What was found for each site, or for the only one."""
-        return next(iter(by_site.values()))
-
-    def plain(self, said: Tensor) -> Tensor:
-        """Draws as a teacher's ``draws`` gives them, from those of its ``stream``."""
-        return said
-
-    def check_single(self) -> None:
-        """Refuse several numbers of every row."""
-        if not self.single:
-            raise ArgumentTypeError(
-                "`source` must be a posterior of one label or one real y per row; got one of "
-                f"several numbers, {self}. Name one with as_teacher(source, site=...)."
-            )
-
-    def check_classes(self, source: str) -> None:
-        """Refuse to give class probabilities where there is no single label."""
-        one = "" if self.single else ", or name one site, as_teacher(source, site=...)"
-        raise ArgumentTypeError(
-            f"`probs` needs {source} of class labels, one per row; this one's outcome is {self}. "
-            f"Call .draws(x){one}."
-        )
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Numbers that a draw says of each: C class probabilities, or mean and log deviation."""
 
     @property
     @abstractmethod
     def event_shape(self) -> tuple[int, ...]:
-        """Event shape of a student's answer: ``(C,)``, or ``()`` for a real y."""
+        """Event shape of the answer of one number: ``(C,)``, or ``()``."""
+
+    # What a distribution and draws say
+
+    @classmethod
+    @abstractmethod
+    def takes(cls, fn: Distribution) -> bool:
+        """Whether a site of this distribution is of this kind, and of none before it."""
+
+    @staticmethod
+    @abstractmethod
+    def said(fn: Distribution) -> Tensor:
+        """What a distribution says of each of its numbers, ``(*shape, width)``."""
+
+    def read(self, fn: Distribution) -> Tensor:
+        """:meth:`said`, of a site that has been found to be this part; refused where it is not."""
+        return self.said(fn)
 
     @abstractmethod
-    def kinds(self, nodes: Mapping[str, Node], site: str) -> dict[str, str]:
-        """Kinds of the sites that one pass can give, of a run at two inputs with this site."""
+    def checked(self, draws: Tensor, sums: bool) -> Tensor:
+        """Refuse what cannot be draws ``(S, n, width)``; ``sums`` adds some probabilities up."""
 
-    def layouts_of_obs(self, dtype: str) -> list[SiteLayout]:
-        """The observed sites of a teacher that is not a Pyro model, at inputs of this dtype."""
-        kind, own = self.label
-        return [SiteLayout("obs", kind, own or dtype, (-1,))]
+    @property
+    def at_site(self) -> str:
+        """Where its numbers are, for errors."""
+        return f" at site '{self.site}'" if self.site else ""
 
-    def shown_by(self, nodes: Mapping[str, Node], name: str) -> str:
-        """The observed site whose values or parameters a site shows; "" where there is one."""
-        return ""
+    def plain(self, draws: Tensor) -> Tensor:
+        """Draws as a teacher's ``draws`` gives them."""
+        return draws
+
+    @abstractmethod
+    def mixed(self, log_weights: Tensor, draws: Tensor) -> Tensor:
+        """What a mixture says ``(n, width)``, of V in it ``(V, n, width)``, weights ``(V, n)``."""
+
+    @abstractmethod
+    def apart(self, one: Tensor, two: Tensor) -> float:
+        """The largest difference of what two mixtures say."""
+
+    def chain(self, draws: Tensor) -> Tensor:
+        """Draws ``(S, n, width)`` in units in which a movement of 1e-6 is none, for R-hat."""
+        return draws
+
+    def means(self, draws: Tensor) -> Tensor:
+        """What of the draws a posterior's epistemic part is the spread of."""
+        return draws
+
+    # Sites
+
+    def kind_at(self, fn: Distribution) -> str:
+        """The kind of the observed site."""
+        return self.site_kinds[0]
+
+    @abstractmethod
+    def shown(self, draws: Tensor) -> dict[str, Tensor]:
+        """What a deterministic site may hold, by its kind."""
+
+    @abstractmethod
+    def values(self, kind: str, drawn: Tensor, parameters: Tensor) -> Tensor:
+        """What a site of this kind shows of draws, and of the parameters they were drawn with."""
+
+    # Answers
+
+    def trials_at(self, x: Tensor) -> Tensor | None:
+        """How many trials ``(N L,)`` at these rows, where there are any."""
+        return None
+
+    def whole(self, answer: Any, trials: Tensor | None) -> Any:
+        """The answer of what is observed, of an answer of :attr:`family`."""
+        return answer
+
+    @abstractmethod
+    def draws_of(self, answer: Any, count: int) -> Tensor:
+        """Draws ``(S, n, width)`` of an answer."""
+
+    @abstractmethod
+    def marginal(self, draws: Tensor, source: FromNoise) -> Any:
+        """The law of draws that noise makes, by those at the fixed noise ``(P, n, width)``."""
+
+    @abstractmethod
+    def observed(self, draws: Tensor, trials: Tensor | None) -> tuple[Tensor, Tensor]:
+        """What is observed ``(S, n)`` under draws ``(S, n, width)``, and its parameters."""
+
+    # Heads: a table's network has so many outputs for each number
 
     @property
     @abstractmethod
     def num_outputs(self) -> int:
-        """Numbers K that a draw says of a row."""
+        """Outputs of the head that stand for an answer of :attr:`family`."""
+
+    def units(self, draws: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and deviation ``(L,)`` of draws ``(S, N, L, width)``, by which they are compared."""
+        none = draws.new_zeros(self.columns)
+        return none, none + 1
 
     @abstractmethod
-    def checked(self, draws: Tensor, rows: int, sums: bool) -> Tensor:
-        """Refuse what cannot be draws ``(S, rows, K)``.
-
-        Args:
-            draws: What a teacher says.
-            rows: Inputs that it was asked at.
-            sums: Whether to add some probabilities up.
-        """
+    def start(self, draws: Tensor, units: tuple[Tensor, Tensor]) -> Tensor:
+        """Outputs ``(L, num_outputs)`` of the mean answer of all rows, by such draws."""
 
     @abstractmethod
-    def read(self, fns: Mapping[str, Distribution], rows: int, axes: Mapping[str, int]) -> Tensor:
-        """What the distributions of the observed sites say of each row, ``(rows, K)``.
-
-        Args:
-            fns: Distributions by site.
-            rows: Inputs N.
-            axes: By site, the axis of its numbers that holds the rows, from the end.
-        """
+    def answer(self, outputs: Tensor, *units: Tensor) -> Any:
+        """The answer that outputs ``(n, num_outputs)`` stand for, in units ``(n,)`` if any."""
 
     @abstractmethod
-    def mixed(self, log_weights: Tensor, said: Tensor) -> Tensor:
-        """What a mixture says ``(N, K)``, of V in it ``(V, N, K)`` with weights ``(V, N)``."""
+    def made(self, outputs: Tensor, *units: Tensor) -> Tensor:
+        """The draws that the first outputs ``(S, n, width)`` stand for."""
 
-    @abstractmethod
-    def apart(self, one: Tensor, two: Tensor) -> float:
-        """The largest difference of what two mixtures say ``(N, K)``."""
 
-    @abstractmethod
-    def sample(
-        self, answer: Answer, sites: Collection[SiteLayout], count: int
-    ) -> dict[str, Tensor]:
-        """``count`` draws of the sites from a student's answer, laid out."""
+def by_part(values: Tensor, parts: Sequence[Part]) -> list[Tensor]:
+    """Draws ``(S, N, K)`` as ``(S, N L, width)`` of each part, whose numbers become rows."""
+    split = values.split([part.columns * part.width for part in parts], -1)
+    pairs = zip(split, parts, strict=True)
+    return [each.reshape(len(values), -1, part.width) for each, part in pairs]
 
-    def draws_of(self, answer: Answer, count: int) -> Tensor:
-        """Draws ``(S, N, K)`` of a student's answer, as a teacher gives them, in logarithms."""
-        raise TypeError(
-            f"draws of {self.quantity} are not kept apart from what is observed. Call fast(x)."
-        )
 
-    @abstractmethod
-    def is_answer(self, value: object) -> bool:
-        """Whether a guide may answer with this."""
-
-    @abstractmethod
-    def chain(self, draws: Tensor) -> Tensor:
-        """Draws ``(S, N, K)`` in units in which a movement of 1e-6 is none, for R-hat."""
-
-    def means(self, draws: Tensor) -> Tensor:
-        """What of the draws ``(S, N, K)`` a posterior's epistemic part is the spread of."""
-        return draws
+def map_parts(
+    function: Callable[[Part, Tensor], Tensor], draws: Tensor, parts: Sequence[Part]
+) -> Tensor:
+    """What a function makes of each part and its draws, side by side; ``(S, N, K)`` of these."""
+    pairs = zip(parts, by_part(draws, parts), strict=True)
+    found = [function(part, own).reshape(*draws.shape[:2], -1) for part, own in pairs]
+    return found[0] if len(found) == 1 else torch.cat(found, -1)

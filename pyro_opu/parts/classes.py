@@ -1,10 +1,9 @@
-"""Class labels: draws are class probabilities, in logarithms."""
+"""Class labels, and successes of trials: draws are class probabilities, in logarithms."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,91 +11,51 @@ from torch.distributions import Distribution
 from torch.nn.functional import one_hot
 
 from pyro_opu.checks import ArgumentError, positive_int, simplex_tolerance
-from pyro_opu.distributions import Answer, SimplexDistribution
-from pyro_opu.parts.base import Outcome, SiteLayout
-from pyro_opu.programs.enumerated import log_probs_apart, mixed_log_probs
-from pyro_opu.programs.sites import check_one_trial, class_log_probs, site_kind
-from pyro_opu.programs.trace import is_deterministic
-from pyro_opu.utils.laws import Node
+from pyro_opu.distributions import (
+    Implicit,
+    PredictiveDirichlet,
+    PredictiveTrials,
+    SimplexDistribution,
+)
+from pyro_opu.distributions.base import soft_clamp
+from pyro_opu.distributions.dirichlet import LOG_CONCENTRATION_RANGE
+from pyro_opu.distributions.implicit import FromNoise
+from pyro_opu.parts.base import Part, Words
+from pyro_opu.programs.sites import check_one_trial, site_kind, trials_of, unwrap, wrapped_log_probs
+from pyro_opu.rng import drawing
 
-__all__ = ["Classes"]
+__all__ = ["ClassPart", "SimplexPart", "TrialsPart", "unlike_trials"]
 
 #: Draws, and rows of each, that every call checks to sum to one, as what is read off logits does.
 SUMMED = (2**4, 2**6)
 
 
-@dataclass(frozen=True)
-class Classes(Outcome):
-    """One of C classes at every input.
+class SimplexPart(Part):
+    """Numbers whose draws are points of a simplex."""
 
-    Attributes:
-        num_classes: C.
-    """
-
-    kind: ClassVar[str] = "classes"
-    task: ClassVar[str] = "classification"
-    quantity: ClassVar[str] = "class probabilities"
-    answer_text: ClassVar[str] = "a Dirichlet"
-    site_kinds: ClassVar[tuple[str, ...]] = ("label", "onehot", "probs", "prob1")
-    learned: ClassVar[str] = "class probabilities"
-    held: ClassVar[str] = "the class probabilities"
-    label: ClassVar[tuple[str, str]] = ("label", "int64")
-    extra: ClassVar[str] = "probs"
-
-    num_classes: int
-
-    def __post_init__(self) -> None:
-        positive_int("num_classes", self.num_classes, 2)
-
-    @classmethod
-    def of_teacher(cls, count: int) -> Classes:
-        """So many classes, which a teacher has."""
-        if count < 2:
-            raise ArgumentError(
-                f"`source` gives {count} class; expected at least two (for two classes [1 - p, p])."
-            )
-        return cls(count)
-
-    def __str__(self) -> str:
-        return f"{self.num_classes} classes"
-
-    @classmethod
-    def from_config(cls, **config: Any) -> Classes:
-        if config["num_classes"] >= 2**40:
-            raise ValueError(f"{config['num_classes']!r:.50} is no size")
-        return cls(**config)
-
-    @property
-    def num_outputs(self) -> int:
-        return self.num_classes
+    on_simplex = True
+    answers = SimplexDistribution
+    family = PredictiveDirichlet
+    words = Words(
+        "class probabilities", "a Dirichlet", "class probabilities", "the class probabilities"
+    )
+    noun = "class label"
+    extra = "probs"
+    held_within = 1e-5
 
     @property
     def event_shape(self) -> tuple[int, ...]:
-        return (self.num_classes,)
+        return (self.width,)
 
-    def plain(self, said: Tensor) -> Tensor:
-        return said.exp()
+    @staticmethod
+    def said(fn: Distribution) -> Tensor:
+        return wrapped_log_probs(fn)
 
-    def check_classes(self, source: str) -> None:
-        """Do nothing."""
-
-    def checked(self, draws: Tensor, rows: int, sums: bool) -> Tensor:
-        if draws.ndim != 3 or draws.shape[1] != rows:
-            raise ArgumentError(
-                "`source` must give one row of class probabilities per input, shape "
-                f"(S, {rows}, C) for {rows} inputs; got {tuple(draws.shape)}. Let the model "
-                "keep the inputs on axis 0 and return one row of logits for each."
-            )
+    def checked(self, draws: Tensor, sums: bool) -> Tensor:
         if torch.isnan(draws.sum()):
             raise ArgumentError(
-                "`source`'s class probabilities must be numbers; got NaN. Check the posterior "
-                "draws (torch.isfinite) and the model at these inputs."
-            )
-        if draws.shape[-1] != self.num_classes:
-            raise ArgumentError(
-                "`source` must give as many classes at any number of inputs, and at every call; "
-                f"got {self.num_classes} before and {draws.shape[-1]} now. Is an axis of its model "
-                "that of the inputs where the classes belong?"
+                f"`source`'s class probabilities{self.at_site} must be numbers; got NaN. Check the "
+                "posterior draws (torch.isfinite) and the model at these inputs."
             )
         if sums:
             self._check_sums(draws)
@@ -109,66 +68,160 @@ class Classes(Outcome):
         off = float(some.logsumexp(-1).expm1().abs().max())
         if off > simplex_tolerance(some.dtype):
             raise ArgumentError(
-                f"`source` must give probabilities, rows that sum to 1; got a sum off by {off:.3g}."
-                " Does its model pass numbers outside [0, 1] as probs? Pass logits, or a softmax."
+                f"`source` must give probabilities{self.at_site}, rows that sum to 1; got a sum "
+                f"off by {off:.3g}. Does its model pass numbers outside [0, 1] as probs? Pass "
+                "logits, or a softmax."
             )
 
-    def read(self, fns: Mapping[str, Distribution], rows: int, axes: Mapping[str, int]) -> Tensor:
-        ((site, fn),) = fns.items()
-        check_one_trial(fn, site)  # at all rows, as the first may have one each
-        return class_log_probs(fn, rows, site)
+    def plain(self, draws: Tensor) -> Tensor:
+        return draws.exp()
 
-    def mixed(self, log_weights: Tensor, said: Tensor) -> Tensor:
-        return mixed_log_probs(log_weights, said)
+    def mixed(self, log_weights: Tensor, draws: Tensor) -> Tensor:
+        return torch.logsumexp(log_weights[..., None] + draws, 0)
 
     def apart(self, one: Tensor, two: Tensor) -> float:
-        return log_probs_apart(one, two)
+        """Of class probabilities."""
+        return float((one.exp() - two.exp()).abs().max())
 
-    def kinds(self, nodes: Mapping[str, Node], site: str) -> dict[str, str]:
-        """The observed site, and those that hold the class probabilities."""
-        probs = class_log_probs(nodes[site]["fn"], 2, site).exp()
-        kinds = {name: _kind(node, probs) for name, node in nodes.items()}
-        onehot = site_kind(nodes[site]["fn"]) in ("onehot", "multinomial")
-        kinds[site] = "onehot" if onehot else "label"
-        return {name: kind for name, kind in kinds.items() if kind is not None}
-
-    def sample(
-        self, answer: Answer, sites: Collection[SiteLayout], count: int
-    ) -> dict[str, Tensor]:
-        """Labels from the draws of class probabilities where those come back too, or their mean."""
-        parameters = any(site.shows_parameters for site in sites)
-        labels, probs = answer.predict(count, parameters)
-        return {site.name: site.fill(self._values(site.kind, labels, probs)) for site in sites}
-
-    def _values(self, kind: str, labels: Tensor, probs: Any) -> Tensor:
-        if kind == "label":
-            return labels
-        if kind == "onehot":
-            return one_hot(labels, self.num_classes)
-        return probs if kind == "probs" else probs[..., 1]
+    def shown(self, draws: Tensor) -> dict[str, Tensor]:
+        probs = draws.exp()
+        return {"probs": probs, **({"prob1": probs[..., 1]} if self.width == 2 else {})}
 
     def draws_of(self, answer: Any, count: int) -> Tensor:
         log_probs: Tensor = answer.log_rsample((count,))
         return log_probs
 
-    def is_answer(self, value: object) -> bool:
-        return isinstance(value, SimplexDistribution)
+    def marginal(self, draws: Tensor, source: FromNoise) -> Implicit:
+        found = Implicit(source, *draws.shape[1:])
+        found.log_points = draws
+        return found
 
-    def chain(self, draws: Tensor) -> Tensor:
-        return draws
+    @property
+    def num_outputs(self) -> int:
+        return self.width + 1  # logits, and a log concentration
+
+    def start(self, draws: Tensor, units: tuple[Tensor, Tensor]) -> Tensor:
+        within = (draws * (1 - draws)).sum(-1).mean((0, 1))
+        between = draws.var(0).sum(-1).mean(0).clamp_min(1e-12)
+        concentration = (within / between).clamp(1e-3, 1e6)
+        means = draws.mean((0, 1)).clamp_min(1e-6)
+        return torch.cat([means, concentration[:, None]], -1).log()
+
+    def answer(self, outputs: Tensor, *units: Tensor) -> PredictiveDirichlet:
+        log_concentration = soft_clamp(outputs[:, -1], *LOG_CONCENTRATION_RANGE)
+        log_mean = outputs[:, :-1].log_softmax(-1)
+        return PredictiveDirichlet(log_mean, log_concentration, validate_args=False)
+
+    def made(self, outputs: Tensor, *units: Tensor) -> Tensor:
+        return outputs.log_softmax(-1)
 
 
-def _kind(node: Node, probs: Tensor) -> str | None:
-    """Whether a site holds the class probabilities ``(2, C)``, or the second class's."""
-    value = node["value"]
-    if not is_deterministic(node) or not value.is_floating_point():
-        return None
-    if value.numel() == probs.numel() and _equal(value.reshape(probs.shape), probs):
-        return "probs"
-    if probs.shape[-1] == 2 and value.numel() == 2 and _equal(value.reshape(2), probs[:, 1]):
-        return "prob1"
-    return None
+@dataclass(frozen=True)
+class ClassPart(SimplexPart):
+    """One of C classes at every input, or several labels.
+
+    Attributes:
+        num_classes: C.
+    """
+
+    kind = "classes"
+    site_kinds = ("label", "onehot", "probs", "prob1")
+    dtype = "int64"
+
+    num_classes: int = 2
+
+    def __post_init__(self) -> None:
+        positive_int("num_classes", self.num_classes, 2)
+
+    def __str__(self) -> str:
+        return f"{self.num_classes} classes"
+
+    @classmethod
+    def takes(cls, fn: Distribution) -> bool:
+        return site_kind(fn) is not None and trials_of(fn) == 1
+
+    @property
+    def width(self) -> int:
+        return self.num_classes
+
+    def read(self, fn: Distribution) -> Tensor:
+        check_one_trial(fn, self.site)  # at all rows, as the first may have one each
+        return self.said(fn)
+
+    def kind_at(self, fn: Distribution) -> str:
+        return "onehot" if site_kind(fn) in ("onehot", "multinomial") else "label"
+
+    def values(self, kind: str, drawn: Tensor, parameters: Tensor) -> Tensor:
+        if kind == "onehot":
+            return one_hot(drawn, self.num_classes)
+        if kind == "label":
+            return drawn
+        return parameters if kind == "probs" else parameters[..., 1]
+
+    def observed(self, draws: Tensor, trials: Tensor | None) -> tuple[Tensor, Tensor]:
+        probs = draws.exp()
+        with drawing(probs.device) as generator:
+            labels = torch.multinomial(probs.flatten(0, 1), 1, generator=generator)
+        return labels.reshape(len(probs), -1), probs
 
 
-def _equal(a: Tensor, b: Tensor) -> bool:
-    return torch.allclose(a.double(), b.double(), atol=1e-5)
+@dataclass(frozen=True)
+class TrialsPart(SimplexPart):
+    """Successes of so many trials.
+
+    Attributes:
+        trials: How many.
+        trials_column: The column of the inputs ``(N, D)`` that says how many, instead.
+    """
+
+    kind = "trials"
+    site_kinds = ("value", "probs", "prob1")
+
+    trials: int = 1
+    trials_column: int | None = None
+
+    def __post_init__(self) -> None:
+        positive_int("trials", self.trials)
+
+    @classmethod
+    def takes(cls, fn: Distribution) -> bool:
+        return site_kind(fn) == "binomial" and trials_of(fn) != 1
+
+    @property
+    def width(self) -> int:
+        return 2
+
+    def read(self, fn: Distribution) -> Tensor:
+        """Numbers of trials that differ at rows that were not looked at before are refused."""
+        count = torch.as_tensor(unwrap(fn).total_count)
+        if self.trials_column is None and bool((count != self.trials).any()):
+            raise unlike_trials(self.site)
+        return self.said(fn)
+
+    def values(self, kind: str, drawn: Tensor, parameters: Tensor) -> Tensor:
+        if kind == "probs":
+            return torch.stack([1 - parameters, parameters], -1)
+        return drawn if kind == "value" else parameters
+
+    def trials_at(self, x: Tensor) -> Tensor:
+        if self.trials_column is None:
+            return x.new_full((x.shape[0] * self.columns,), self.trials)
+        return x[:, self.trials_column].repeat_interleave(self.columns)
+
+    def whole(self, answer: Any, trials: Tensor | None) -> PredictiveTrials:
+        assert trials is not None
+        return PredictiveTrials(answer.matched(), trials)
+
+    def observed(self, draws: Tensor, trials: Tensor | None) -> tuple[Tensor, Tensor]:
+        assert trials is not None
+        p = draws[..., 1].exp()
+        with drawing(p.device) as generator:
+            return torch.binomial(trials.expand_as(p).contiguous(), p, generator), p
+
+
+def unlike_trials(site: str) -> ValueError:
+    return ArgumentError(
+        f"`source`'s site '{site}' must have the same total_count in all rows, or one that is an "
+        "input: a student answers without the model. Pass it as one of the inputs, "
+        "x=(..., total_count), float."
+    )

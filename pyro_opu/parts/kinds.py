@@ -3,103 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pyro.distributions as dist
 import torch
-from torch import Tensor
 from torch.distributions import Distribution
 
 from pyro_opu.checks import ArgumentError
-from pyro_opu.distributions.table import Kind
+from pyro_opu.parts.base import Part
+from pyro_opu.parts.classes import ClassPart
+from pyro_opu.parts.laws import NORMAL
+from pyro_opu.parts.outcome import KINDS
+from pyro_opu.parts.real import RealPart
 from pyro_opu.programs.sites import site_kind, unwrap, wrapped_log_probs
 from pyro_opu.utils.laws import is_known, own_members
 from pyro_opu.utils.warnings import warn_user
 
-_NORMAL = (dist.Normal, dist.MultivariateNormal, dist.LowRankMultivariateNormal)
-_COUNTS = (dist.Poisson, dist.GammaPoisson, dist.NegativeBinomial)
-#: Distributions whose mean and variance are not those of a number.
-_NO_NUMBERS = (dist.Delta, dist.VonMises, dist.Unit)
-#: Members that say what is drawn.
-_DRAWN = {"sample", "rsample", "log_prob", "__call__"}
-#: Distributions inside another one, by the names of its attributes.
-_INSIDE = ("base_dist", "_component_distribution", "component_dists", "component0", "component1")
 #: Classes at which a log-probability is compared.
 COMPARED = 4
 
 
-def kind_of(fn: Distribution) -> Kind | None:
-    """What a site of this distribution observes; ``None`` of one that no student answers.
-
-    A real y or a count may have any law with a mean and a variance.
-    """
-    if (kind := site_kind(fn)) is not None:
-        several = int(torch.as_tensor(getattr(unwrap(fn), "total_count", 1)).max()) != 1
-        if not several:
-            return "classes"
-        return "trials" if kind == "binomial" else None
-    if is_known(base := unwrap(fn), _NORMAL):
-        return "real"
-    if not _has_moments(base):
-        return None
-    return "counts" if _of_counts(base) else "real"
-
-
-def _of_counts(base: Distribution) -> bool:
-    support = getattr(base, "support", None)
-    return bool(getattr(support, "is_discrete", False))
-
-
-def _has_moments(base: Distribution) -> bool:
-    """Whether it is of one number, a law whose mean and variance are finite and are its own."""
-    discrete = _of_counts(base) and int(torch.as_tensor(_least(base)).min()) < 0
-    if base.event_shape or isinstance(base, _NO_NUMBERS) or discrete or not has_own_moments(base):
-        return False
-    try:
-        mean, variance = base.mean, base.variance
-    except NotImplementedError:
-        return False
-    return bool(torch.isfinite(mean).all() and torch.isfinite(variance).all())
-
-
-def _least(base: Distribution) -> Any:
-    """The least value of a count, -1 where it is none."""
-    return getattr(base.support, "lower_bound", -1)
-
-
-def has_own_moments(fn: Distribution) -> bool:
-    """Whether mean and variance are of the law that is drawn, not of a parent's."""
-    own = own_members(type(fn))
-    if own & _DRAWN and not {"mean", "variance"} <= own:
-        return False
-    found = [vars(fn).get(name) for name in _INSIDE]
-    inside = [each for some in found for each in (some if isinstance(some, tuple) else (some,))]
-    return all(has_own_moments(each) for each in inside if each is not None)
-
-
-def said(kind: Kind, fn: Distribution) -> Tensor:
-    """What a distribution says of each of its numbers, ``(*shape, K)``."""
-    if kind in ("classes", "trials"):
-        return wrapped_log_probs(fn)
-    mean, variance = _moments(fn)
-    return torch.stack([mean, variance.log() / 2], -1)
-
-
-def _moments(fn: Any) -> tuple[Tensor, Tensor]:
-    """Mean and variance; those of Student's t, which torch writes in place, as vmap can do them."""
-    base = unwrap(fn)
-    if not is_known(base, dist.StudentT):
-        return fn.mean, fn.variance
-    spread = base.scale**2 * base.df / (base.df - 2)
-    mean, variance = torch.broadcast_tensors(base.loc, torch.where(base.df > 2, spread, torch.inf))
-    return mean.expand(fn.shape()), variance.expand(fn.shape())
-
-
-def said_of(fn: Distribution) -> Tensor:
-    """:func:`said` of a site's kind."""
-    kind = kind_of(fn)
-    assert kind is not None
-    return said(kind, fn)
+def kind_of(fn: Distribution) -> type[Part] | None:
+    """What a site of this distribution observes; ``None`` of one that no student answers."""
+    return next((part for part in KINDS.values() if part.takes(fn)), None)
 
 
 def described(fn: Distribution) -> str:
@@ -158,11 +83,11 @@ def check_law(fn: Distribution, site: str) -> None:
         ValueError: the two differ at a few values.
     """
     base, kind = unwrap(fn), kind_of(fn)
-    if kind == "classes" and site_kind(fn) != "multinomial":
+    if kind is ClassPart and site_kind(fn) != "multinomial":
         values = base.enumerate_support(expand=True)[:COMPARED]
         read = wrapped_log_probs(base)[..., : len(values)].movedim(-1, 0).exp()
         own = base.log_prob(values).exp()
-    elif kind == "real" and is_known(base, dist.Normal):
+    elif kind is RealPart and is_known(base, dist.Normal):
         values = torch.stack([base.mean, base.mean + base.stddev])
         read = dist.Normal(base.mean, base.stddev, validate_args=False).log_prob(values)
         own = base.log_prob(values)
@@ -180,7 +105,7 @@ def check_law(fn: Distribution, site: str) -> None:
 def warn_of_moments(fn: Distribution, site: str) -> None:
     """Say that of a law of another shape the mean and the variance are learnt."""
     base = unwrap(fn)
-    if kind_of(fn) == "real" and not is_known(base, _NORMAL):
+    if kind_of(fn) is RealPart and not is_known(base, NORMAL):
         warn_user(
             f"site '{site}' is a {type(base).__name__}: its student learns the mean and the "
             "variances, and its draws of y and its intervals are those of a normal with these. "

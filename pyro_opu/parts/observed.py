@@ -8,14 +8,13 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import ArgumentError
-from pyro_opu.distributions.table import Part
-from pyro_opu.parts.base import Outcome
-from pyro_opu.parts.classes import Classes
-from pyro_opu.parts.kinds import cure, described, described_all, kind_of, said_of
-from pyro_opu.parts.real import Real
-from pyro_opu.parts.table import Table, unlike_trials
+from pyro_opu.parts.base import Part
+from pyro_opu.parts.classes import ClassPart, TrialsPart, unlike_trials
+from pyro_opu.parts.kinds import cure, described, described_all, kind_of
+from pyro_opu.parts.outcome import Outcome
+from pyro_opu.parts.real import RealPart
 from pyro_opu.programs.program import Program
-from pyro_opu.programs.sites import ALLOWED, check_one_trial, class_log_probs, site_kind, unwrap
+from pyro_opu.programs.sites import ALLOWED, check_one_trial, site_kind, unwrap
 from pyro_opu.programs.trace import quiet, trace_of
 from pyro_opu.rng import seeded
 from pyro_opu.utils.chunks import spread_rows
@@ -43,33 +42,33 @@ def observed_by(program: Program, x: Tensor, site: str | None) -> tuple[Outcome,
         ValueError: no such site, or none that a student can answer.
     """
     if parts := _parts_of(program, x, site):
-        return Table(tuple(parts)), {part.site: axis for part, axis in parts.items()}
+        return Outcome(tuple(parts)), {part.site: axis for part, axis in parts.items()}
     answered = [] if site else program.sites.answered(program.returned)
     if len(answered) == 1:  # of whatever kind it is
         program.check_each_row(answered[0])
     real = _is_real(program, site)
     site = _site(program, site, real)
     program.check_each_row(site)
-    if real:
-        return Real(), {site: 0}
-    fn = program.runs[0].nodes[site]["fn"]
-    check_one_trial(fn, site)
-    return Classes.of_teacher(class_log_probs(fn, 2, site).shape[-1]), {site: 0}
+    if not real:
+        check_one_trial(program.runs[0].nodes[site]["fn"], site)
+    part, axis = _part(program, site, x)
+    outcome = Outcome.of_real() if real else Outcome.of_teacher(part.width)
+    return outcome, {site: axis}
 
 
 def _is_real(program: Program, site: str | None) -> bool:
     """Whether a model observes a real y, and no classes."""
     free = program.sites.fns
     if site in free:
-        return kind_of(free[site]) == "real"
+        return kind_of(free[site]) is RealPart
     kinds = {kind_of(free[name]) for name in program.sites.answered(program.returned)}
-    return "real" in kinds and "classes" not in kinds
+    return RealPart in kinds and ClassPart not in kinds
 
 
 def _site(program: Program, asked: str | None, real: bool) -> str:
     """The site of one label or of one real y; errors name the candidates."""
     free, nodes = program.sites.fns, program.runs[0].nodes
-    fits = [k for k, fn in free.items() if (kind_of(fn) == "real" if real else site_kind(fn))]
+    fits = [k for k, fn in free.items() if (kind_of(fn) is RealPart if real else site_kind(fn))]
     if asked in fits:
         return asked
     if asked is None:
@@ -136,20 +135,19 @@ def _parts_of(program: Program, x: Tensor, site: str | None) -> dict[Part, int]:
             [] if program.posterior.is_prior else [name for name in names if name not in upstream]
         )
     found = [_part(program, name, x) for name in names]
-    alone = len(found) == 1 and found[0][0].kind in ("classes", "real")
-    of_vectors = alone and found[0][0].kind == "real" and unwrap(free[names[0]]).event_shape
-    if not found or (alone and found[0][0].columns == 1 and not of_vectors):
-        return {}
+    if len(found) == 1 and isinstance(part := found[0][0], (ClassPart, RealPart)):
+        vector = isinstance(part, RealPart) and unwrap(free[part.site]).event_shape
+        found = found if part.columns > 1 or vector else []
     return dict(found)
 
 
 def _part(program: Program, name: str, x: Tensor) -> tuple[Part, int]:
     """A site, and the axis that holds the rows, from the end."""
     fns = [run.nodes[name]["fn"] for run in program.runs]
-    two, three = (said_of(fn).shape for fn in fns)
-    program.check_each_row(name)
     kind = kind_of(fns[0])
     assert kind is not None
+    two, three = (kind.said(fn).shape for fn in fns)
+    program.check_each_row(name)
     axes = [axis for axis, (a, b) in enumerate(zip(two, three, strict=True)) if a != b]
     if len(axes) != 1:  # one for all rows
         axes = [len(two) - 2]
@@ -157,8 +155,12 @@ def _part(program: Program, name: str, x: Tensor) -> tuple[Part, int]:
     columns = () if set(shape) <= {1} else shape
     trials = _trials(program, name, x) if site_kind(fns[0]) == "binomial" else {"trials": 1}
     if trials != {"trials": 1}:  # the first rows may have one each
-        kind = "trials"
-    return Part(name, kind, columns, two[-1], **trials), axes[0] - len(two) + 1
+        part: Part = TrialsPart(name, columns, **trials)
+    elif kind is ClassPart:
+        part = ClassPart(name, columns, two[-1])
+    else:
+        part = kind(name, columns)
+    return part, axes[0] - len(two) + 1
 
 
 def _trials(program: Program, name: str, x: Tensor) -> dict[str, int]:

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable
 from torch import Tensor
 
 from pyro_opu.checks import ArgumentError, ArgumentTypeError
-from pyro_opu.parts.base import Outcome, SiteLayout
+from pyro_opu.parts.base import SiteLayout
+from pyro_opu.parts.outcome import Outcome
 from pyro_opu.programs.program import Program
 from pyro_opu.programs.trace import is_deterministic
 from pyro_opu.utils.warnings import warn_user
@@ -38,7 +39,7 @@ def layouts_of(
             f"`return_sites` must be a list or tuple of site names; got {return_sites!r}. "
             f"For one site pass [{str(return_sites)!r}]."
         )
-    extra = SiteLayout(outcome.extra, outcome.extra, _dtype(x), (-1, *outcome.event_shape))
+    extra = outcome.extra(_dtype(x))
     if program is not None:
         return _of_program(outcome, program, tuple(observed), return_sites, extra)
     known = {site.name: site for site in outcome.layouts_of_obs(_dtype(x))}
@@ -84,14 +85,14 @@ def _named(
         if name in latent:
             raise ArgumentError(
                 f"`return_sites` asks for '{name}', a latent site: the student learns the "
-                f"distribution of {outcome.learned} that the posterior induces, not the "
+                f"distribution of {outcome.words.learned} that the posterior induces, not the "
                 f"posterior, so one pass cannot give it. Ask for some of {list(possible)}, or read "
                 "the posterior samples."
             )
         if name not in possible:
             raise ArgumentError(
                 f"`return_sites` asks for {name!r}, which is neither the observed site nor a "
-                f"deterministic site that holds {outcome.held}; one pass can give some of "
+                f"deterministic site that holds {outcome.words.held}; one pass can give some of "
                 f"{list(possible)}."
             )
     return tuple(possible[name] for name in names)
@@ -102,7 +103,7 @@ def _possible(
 ) -> dict[str, SiteLayout]:
     """Layouts of the model's sites that one pass can give."""
     two, three = program.runs
-    kinds = outcome.kinds(two.nodes, observed[0])
+    kinds = outcome.kinds(two.nodes, observed)
     layouts = {}
     for name in [name for name in two.nodes if name in kinds]:
         sizes = zip(two.shape(name), three.shape(name), strict=True)
@@ -112,8 +113,8 @@ def _possible(
                 f"`source`'s site '{name}' must hold a value for every input; got shape {shape} "
                 "whatever their number. Put it in pyro.plate('data', len(x))."
             )
-        dtype, of = _dtype(two.nodes[name]["value"]), outcome.shown_by(two.nodes, name)
-        layouts[name] = SiteLayout(name, kinds[name], dtype, shape, of)
+        kind, of = kinds[name]
+        layouts[name] = SiteLayout(name, kind, _dtype(two.nodes[name]["value"]), shape, of)
     return layouts
 
 
@@ -128,12 +129,11 @@ def _returned(
     same = (name for name in observed if nodes[name]["value"] is value)
     name = next(same, "_RETURN")
     nodes = {"_RETURN": {"value": value, "infer": {"_deterministic": True}}, **nodes}
-    kind = outcome.kinds(nodes, observed[0]).get(name)
+    found = outcome.kinds(nodes, observed).get(name)
     shape = tuple(-1 if a != b else a for a, b in zip(value.shape, more.shape, strict=True))
-    if kind is None or -1 not in shape:
+    if found is None or -1 not in shape:
         return {}
-    of = outcome.shown_by(nodes, name)
-    return {"_RETURN": SiteLayout("_RETURN", kind, _dtype(value), shape, of)}
+    return {"_RETURN": SiteLayout("_RETURN", found[0], _dtype(value), shape, found[1])}
 
 
 def _dtype(value: Tensor) -> str:

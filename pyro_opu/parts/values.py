@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import ArgumentError, ArgumentTypeError, rows_off_simplex, simplex_tolerance
-from pyro_opu.parts.base import Outcome
-from pyro_opu.parts.classes import Classes
-from pyro_opu.parts.real import Real
+from pyro_opu.parts.outcome import Outcome
 
 __all__ = ["check_simplex", "read_values", "said_by"]
 
@@ -23,9 +21,9 @@ def read_values(values: object, rows: int) -> tuple[Outcome, Tensor]:
         rows: N.
     """
     if isinstance(values, tuple) and len(values) == 2:
-        return Real(), said_by(_read_normals(values, rows))
+        return Outcome.of_real(), said_by(_read_normals(values, rows))
     probs = check_simplex(values, rows)
-    return Classes(probs.shape[-1]), said_by((probs,))
+    return Outcome.of_classes(probs.shape[-1]), said_by((probs,))
 
 
 def said_by(values: tuple[Tensor, ...]) -> Tensor:

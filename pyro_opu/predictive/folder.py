@@ -167,7 +167,8 @@ def model_card(
 
 
 def _task(student: Any) -> str:
-    return f"{'image' if len(student.input_shape) > 1 else 'tabular'}-{student.outcome.task}"
+    what = "regression" if student.num_classes is None else "classification"
+    return f"{'image' if len(student.input_shape) > 1 else 'tabular'}-{what}"
 
 
 def _summary(student: Any) -> str:

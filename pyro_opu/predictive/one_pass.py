@@ -28,7 +28,7 @@ from pyro_opu.guides.base import in_dtype_of
 from pyro_opu.guides.fused import fused
 from pyro_opu.guides.joint import JointGuide
 from pyro_opu.inputs import PLAIN, Form, InputLike
-from pyro_opu.parts import Classes, Outcome, SiteLayout
+from pyro_opu.parts import JointDraws, Outcome, SiteLayout
 from pyro_opu.predictive.distillation_report import DistillationReport
 from pyro_opu.predictive.folder import file_of, is_folder, model_card, write_student
 from pyro_opu.predictive.like_predictive import InputPicker, LikePredictive
@@ -97,7 +97,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         report: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__()
-        self.outcome = outcome if isinstance(outcome, Outcome) else Classes(outcome)
+        self.outcome = outcome if isinstance(outcome, Outcome) else Outcome.of_classes(outcome)
         sites = self.outcome.layouts_of_obs("float32") if sites is None else sites
         check_parts(guide, sites, arguments, inputs, report)
         self.guide = guide
@@ -222,7 +222,10 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         """
         x = self._checked(self._input(args, kwargs))
         guide = self.guide
-        answer = guide.together(x) if isinstance(guide, JointGuide) else self._answer(x)
+        if isinstance(guide, JointGuide):
+            answer: Any = JointDraws(self.outcome.one, guide.draws(x))
+        else:
+            answer = self._answer(x)
         return self.outcome.sample(answer, self.sites, self.num_samples)
 
     def save(

@@ -272,28 +272,3 @@ class Mixture:
         said = torch.stack([under(each) for each in fixed])
         weights = [torch.stack([each.log_weights[name] for each in fixed]) for name in self.latents]
         return torch.stack(weights).sum(0), said
-
-
-def mixed_log_probs(log_weights: Tensor, log_probs: Tensor) -> Tensor:
-    """Log-probabilities ``(N, C)`` of a mixture, of V in it ``(V, N, C)``."""
-    return torch.logsumexp(log_weights[..., None] + log_probs, 0)
-
-
-def mixed_normals(log_weights: Tensor, normals: Tensor) -> Tensor:
-    """Mean and log-scale ``(N, 2)`` of a mixture of normals, of V in it ``(V, N, 2)``."""
-    weights, (mean, log_scale) = log_weights.exp(), normals.unbind(-1)
-    middle = (weights * mean).sum(0)
-    variance = (weights * ((2 * log_scale).exp() + (mean - middle) ** 2)).sum(0)
-    return torch.stack([middle, variance.log() / 2], -1)
-
-
-def log_probs_apart(one: Tensor, two: Tensor) -> float:
-    """Largest difference of class probabilities, of logarithms."""
-    return float((one.exp() - two.exp()).abs().max())
-
-
-def normals_apart(one: Tensor, two: Tensor) -> float:
-    """Largest difference of means and of deviations, in deviations."""
-    (mean, log_scale), (other, other_log_scale) = one.unbind(-1), two.unbind(-1)
-    means = (mean - other).abs() / other_log_scale.exp()
-    return float(torch.maximum(means, (log_scale - other_log_scale).expm1().abs()).max())

@@ -66,9 +66,14 @@ def refuse_site(site: str | None, source: object) -> None:
         )
 
 
+def trials_of(fn: Distribution) -> int:
+    """The most trials of a row, of a distribution of classes."""
+    return int(torch.as_tensor(getattr(unwrap(fn), "total_count", 1)).max())
+
+
 def check_one_trial(fn: Distribution, site: str) -> None:
     """Refuse counts: class probabilities describe one trial."""
-    trials = int(torch.as_tensor(getattr(unwrap(fn), "total_count", 1)).max())
+    trials = trials_of(fn)
     if trials != 1:
         raise ArgumentError(
             f"`source`'s site '{site}' must be a one-trial {type(unwrap(fn)).__name__}; got "

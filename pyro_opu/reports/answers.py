@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from pyro_opu.checks import ArgumentError, ArgumentTypeError, check_mapping, check_row_shape, lent
 from pyro_opu.distributions import Answer, RealAnswer, SimplexDistribution
 from pyro_opu.distributions.dirichlet import known_form
-from pyro_opu.distributions.table import TableAnswer
 from pyro_opu.guides import of_form
 from pyro_opu.inputs import PLAIN, Form, InputLike, Inputs, inputs_of
+from pyro_opu.parts import TableAnswer
 from pyro_opu.rng import evaluating, seeded
 from pyro_opu.teachers import BaseTeacher, as_teacher
 from pyro_opu.teachers.finished import teacher_of

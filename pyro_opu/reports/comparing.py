@@ -18,7 +18,6 @@ from pyro_opu.checks import ArgumentError
 from pyro_opu.distributions import Answer, RealAnswer, SimplexDistribution
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet, moment_matched
 from pyro_opu.distributions.normal import PredictiveNormal
-from pyro_opu.distributions.table import Part, TableAnswer, by_part
 from pyro_opu.judging.advice import Known
 from pyro_opu.judging.base import LEVELS, Judged, PartJudge
 from pyro_opu.judging.classes import ClassJudge
@@ -27,6 +26,7 @@ from pyro_opu.judging.real import VARIANCES, RealJudge
 from pyro_opu.judging.yardstick import MOST_DRAWS, as_draws, quotient, typical_factor
 from pyro_opu.metrics.normals import teacher_moments
 from pyro_opu.metrics.ranks import spearman
+from pyro_opu.parts import by_part
 from pyro_opu.reports.answers import Student, check_numbers, student_answer
 from pyro_opu.reports.certainty import certainty_rows, values_of
 from pyro_opu.reports.fidelity_report import RealSetFidelity, Row, SetFidelity
@@ -64,26 +64,21 @@ class Comparison(ABC):
     Args:
         student: What `fidelity` takes.
         teacher: It has seen an input.
-        part: The observed site, of a teacher of several.
-        number: Which of the sites it is.
+        number: Which of the parts it is.
     """
 
     judge: ClassVar[type[PartJudge]]
-    answer: ClassVar[Any]
     #: The kind of table that comes out, and its words.
     table: ClassVar[type[SetFidelity]]
     terms: ClassVar[Terms]
     #: The row of the energy distance that is about the epistemic part.
     energy: ClassVar[str] = "energy_distance"
 
-    def __init__(
-        self, student: Student, teacher: BaseTeacher, part: Part | None = None, number: int = 0
-    ) -> None:
-        self.student, self.teacher, self.part, self.number = student, teacher, part, number
-        self.columns = 1 if part is None else part.columns
-        self.width = teacher.num_outputs if part is None else part.width
-        alone = part is None or len(teacher.outcome.parts) == 1
-        self.ending = "" if part is None or alone else f", {part.site}"
+    def __init__(self, student: Student, teacher: BaseTeacher, number: int = 0) -> None:
+        self.student, self.teacher, self.number = student, teacher, number
+        self.part = teacher.outcome.parts[number]
+        self.columns, self.width = self.part.columns, self.part.width
+        self.ending = f", {self.part.site}" if len(teacher.outcome.parts) > 1 else ""
 
     @property
     def numbers(self) -> int:
@@ -92,9 +87,9 @@ class Comparison(ABC):
 
     def ask(self, x: Tensor) -> Any:
         """The student's checked answer at ``x``, batch shape ``(N L,)``."""
-        if self.part is None:
-            return self.checked(student_answer(self.student, x, self.answer))
-        return self.checked(student_answer(self.student, x, TableAnswer).answers[self.number])
+        outcome = self.teacher.outcome
+        answer = student_answer(self.student, x, outcome.answers)
+        return self.checked(outcome.each(answer)[self.number])
 
     @abstractmethod
     def checked(self, answer: Any) -> Any:
@@ -104,8 +99,6 @@ class Comparison(ABC):
         """The teacher's joint draws ``(S, N L, width)``, in random order, as no chain has it."""
         draws = self.teacher.draws(x, count)
         draws = draws[torch.randperm(len(draws), device=draws.device)]
-        if self.part is None:
-            return draws
         return by_part(draws, self.teacher.outcome.parts)[self.number]
 
     def begin(self, plan: Plan, x: Tensor) -> None:
@@ -187,7 +180,6 @@ class ClassComparison(Comparison):
     """Comparison of class labels."""
 
     judge = ClassJudge
-    answer = SimplexDistribution
     table = SetFidelity
     terms = CLASSES
 
@@ -238,7 +230,6 @@ class RealComparison(Comparison):
     """Comparison of a real y."""
 
     judge = RealJudge
-    answer = RealAnswer
     table = RealSetFidelity
     terms = REAL
     energy = "mean_energy_distance"
@@ -276,21 +267,11 @@ class RealComparison(Comparison):
         return rows | {name: row(name, _mean, level) for name, level in LEVELS.items()}
 
 
-#: Comparisons by what a teacher observes: its ``kind``, or that of each part.
-COMPARISONS: dict[str, type[Comparison]] = {
-    "classes": ClassComparison,
-    "trials": ClassComparison,
-    "real": RealComparison,
-    "counts": RealComparison,
-}
-
-
 def comparisons_of(student: Student, teacher: BaseTeacher) -> list[Comparison]:
-    """One of every site that the teacher observes."""
-    if teacher.outcome.single:
-        return [COMPARISONS[teacher.outcome.kind](student, teacher)]
+    """One of every part that the teacher observes."""
     parts = enumerate(teacher.outcome.parts)
-    return [COMPARISONS[part.kind](student, teacher, part, number) for number, part in parts]
+    kinds = ((ClassComparison if part.on_simplex else RealComparison, n) for n, part in parts)
+    return [kind(student, teacher, number) for kind, number in kinds]
 
 
 def _mean(values: Any) -> float:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import ArgumentError, is_sequence
-from pyro_opu.reports.comparing import Comparison, RealComparison
+from pyro_opu.reports.comparing import Comparison
 from pyro_opu.reports.regions import Region
 
 __all__ = ["regions"]
@@ -103,7 +103,7 @@ def _samples(one: Comparison, x: Tensor) -> tuple[Tensor, Tensor]:
 def _read(one: Comparison, x: Tensor, count: int) -> Tensor:
     """The teacher's draws of class probabilities or of the mean of y, ``(S, N, K)``."""
     draws = one.draws(x, count).unflatten(1, (len(x), one.columns))
-    return (draws[..., :1] if isinstance(one, RealComparison) else draws).flatten(2)
+    return one.part.means(draws).flatten(2)
 
 
 def _permuted(theirs: Tensor, mine: Tensor) -> Tensor:

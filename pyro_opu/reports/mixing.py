@@ -238,8 +238,9 @@ def check_mixing(teacher: BaseTeacher, x: Tensor, draws: Tensor) -> MixingReport
     if report is None:
         report = _of_teacher(teacher, x, draws if len(draws) == teacher.max_draws else None)
     if report.mixed is None and bool((teacher.outcome.chain(draws).std(0) <= STILL).all()):
+        quantity = teacher.outcome.words.quantity
         warn_user(
-            f"All {len(draws)} draws of the teacher give the same {teacher.outcome.quantity}: "
+            f"All {len(draws)} draws of the teacher give the same {quantity}: "
             "there is no epistemic uncertainty to learn. Is its guide a point estimate, such as "
             "AutoDelta? Take AutoNormal, or draws of NUTS.",
             MixingWarning,
@@ -261,7 +262,7 @@ def _of_teacher(teacher: BaseTeacher, x: Tensor, draws: Tensor | None = None) ->
     rows = min(MOST_INPUTS, max(2, room))
     with preserve_rng():
         draws = teacher.draws(x[:rows]) if draws is None else draws[:, :rows]
-    return draws_mixing(teacher.outcome.chain(draws), teacher.outcome.quantity)
+    return draws_mixing(teacher.outcome.chain(draws), teacher.outcome.words.quantity)
 
 
 def _exempt(teacher: BaseTeacher) -> MixingReport | None:

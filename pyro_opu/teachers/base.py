@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pyro_opu.checks import ArgumentCallError, ArgumentError, lent, positive_int
 from pyro_opu.inputs import PLAIN, Form, form_of
-from pyro_opu.parts import Classes, Outcome, SiteLayout
+from pyro_opu.parts import Outcome, SiteLayout
 from pyro_opu.parts.sites import layouts_of
 from pyro_opu.parts.values import read_values
 from pyro_opu.programs.cost import Cost, Meter, counted, metered
@@ -211,7 +211,7 @@ class BaseTeacher(Teacher, Generic[D]):
 
     def _check_output(self, draws: Tensor, rows: int) -> Tensor:
         """Refuse what cannot be draws ``(s, rows, K)``, of classes where nothing else is known."""
-        outcome = self._outcome or Classes.of_teacher(draws.shape[-1])
+        outcome = self._outcome or Outcome.of_teacher(draws.shape[-1])
         sums, self._summed = self._summed != self._asked, self._asked
         checked = outcome.checked(draws, rows, sums)
         self._outcome = outcome

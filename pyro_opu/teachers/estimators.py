@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pyro_opu.checks import ArgumentError, ArgumentTypeError
 from pyro_opu.inputs import Form
-from pyro_opu.parts import Classes, Real
+from pyro_opu.parts import Outcome
 from pyro_opu.programs.cost import Cost
 from pyro_opu.programs.plug_in import PlugIn
 from pyro_opu.programs.samples import choose
@@ -189,7 +189,7 @@ class EstimatorsTeacher(BaseTeacher[Tensor]):
                 f"`source` must be a regressor; {self._source_text()} is a classifier. Pass it to "
                 "as_teacher or distill itself."
             )
-        self._outcome = Classes.of_teacher(self.classes) if self.classes else Real()
+        self._outcome = Outcome.of_teacher(self.classes) if self.classes else Outcome.of_real()
 
     def _source_text(self) -> str:
         return name_of(self.source[-1] if "Pipeline" in _names(self.source) else self.source)

@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from pyro_opu.checks import ArgumentError
-from pyro_opu.parts.kinds import has_own_moments
+from pyro_opu.parts.laws import has_own_moments
 from pyro_opu.programs.latents import DRAWN, SHARED, behind
 from pyro_opu.programs.samples import SamplesError, unknown_name
 from pyro_opu.programs.signature import call_of, parameters_of

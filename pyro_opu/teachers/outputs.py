@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from pyro_opu.checks import ArgumentError, one_of
 from pyro_opu.inputs import Form
-from pyro_opu.parts import Part, Real, Table
+from pyro_opu.parts import ClassPart, Outcome
 from pyro_opu.programs.cost import Cost
 from pyro_opu.programs.posterior import SAID, PosteriorProgram
 from pyro_opu.programs.sites import logits_of
@@ -146,9 +146,9 @@ class NetworkTeacher(BaseTeacher[Tensor]):
         """What the numbers ``(s, n, K)`` of the networks say, by which the outcome is known."""
         if self.reading.output == "labels":
             columns = (numbers.shape[-1],) if numbers.shape[-1] > 1 else ()
-            self._outcome = Table((Part("obs", "classes", columns, 2),))
+            self._outcome = Outcome((ClassPart("obs", columns),))
             return torch.stack([F.logsigmoid(-numbers), F.logsigmoid(numbers)], -1).flatten(-2)
-        self._outcome, mean = Real(), numbers[..., 0]
+        self._outcome, mean = Outcome.of_real(), numbers[..., 0]
         none = torch.full_like(mean, math.log(NO_NOISE))
         return torch.stack([mean, numbers[..., 1] / 2 if numbers.shape[-1] > 1 else none], -1)
 

@@ -147,7 +147,7 @@ def affine_start(teacher: BaseTeacher, choice: Choice, x: Tensor, form: Form) ->
             ask = lambda rows: torch.cat(list(held.stream(rows)), 1)  # noqa: E731
             if not torch.equal(ask(x[:2]), ask(x[:2])):
                 return Start(None, "a draw does not answer the same twice")
-            return Start(find_affine(ask, x, form, choice.parts))
+            return Start(find_affine(ask, x, form, choice.outcome.parts))
     except NoBeginning as error:
         return Start(None, str(error))
     except Exception as error:  # noqa: BLE001 - at rows that a model may refuse

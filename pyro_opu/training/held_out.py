@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from pyro_opu.checks import ArgumentError
-from pyro_opu.choosing import Choice
+from pyro_opu.judging import Judge, judge_of
 from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.training import tuned
 from pyro_opu.training.console import tracked
@@ -29,7 +28,6 @@ def hold_out(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def label_rows(
     teacher: BaseTeacher,
-    choice: Choice,
     x: Tensor,
     numbers: int,
     phase: str,
@@ -37,7 +35,7 @@ def label_rows(
     device: torch.device,
     progress: bool = False,
     queries: int | None = None,
-) -> Any:
+) -> Judge:
     """A judge by the teacher's draws at ``x``, about so many ``numbers`` in all, on the device.
 
     To stay below that, draws are left out first, down to a quarter of the most, then inputs, but
@@ -56,4 +54,5 @@ def label_rows(
     blocks = some.chunk(tuned.LABEL_BLOCKS) if teacher.max_draws is None else [some]
     items = tracked(((len(block), block) for block in blocks), phase, len(some), progress)
     draws = torch.cat([teacher.draws(block, count) for block in items], 1)
-    return choice.judge(some.to(device), draws.to(device, torch.float32), teacher.max_draws)
+    said = draws.to(device, torch.float32)
+    return judge_of(teacher.outcome, some.to(device), said, teacher.max_draws)

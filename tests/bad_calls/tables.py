@@ -14,7 +14,7 @@ from bad_calls.distilling import INPUTS, X, draws, predictive, short
 from bad_calls.table import arguments, calls, values
 from pyro_opu import OnePassPredictive, as_teacher, fidelity
 from pyro_opu.distributions import PredictiveCount, PredictiveTrials
-from pyro_opu.parts import Table
+from pyro_opu.parts import Outcome
 
 WEIGHTS = {"w": torch.randn(8, 3, 2, generator=torch.Generator().manual_seed(0))}
 
@@ -79,7 +79,7 @@ for method in ("__call__", "distribution", "dirichlet", "uncertainty", "answer")
         lambda x, m=method: getattr(student(), m)(x), x=INPUTS)
 calls("OnePassPredictive, table", {
     "a normal of labels": lambda: student().normal(X),
-    "no parts": lambda: Table(()),
+    "no parts": lambda: Outcome(()),
     "guide=None": lambda: OnePassPredictive(None, (3,), student().outcome),
     "an unknown site of an answer": lambda: student().answer(X)["nothing"]})
 calls("fidelity, table", {

@@ -22,7 +22,7 @@ from pyro_opu.guides import (
     SingleHeadGuide,
 )
 from pyro_opu.guides.normal import GaussianGuide, NormalMixtureGuide
-from pyro_opu.parts import Real
+from pyro_opu.parts import Outcome
 from pyro_opu.predictive import OnePassPredictive
 
 D, C, B = 6, 3, 4
@@ -38,7 +38,7 @@ def student(shared: bool = True) -> OnePassPredictive:
 def regressor(family: type = GaussianGuide) -> OnePassPredictive:
     x = torch.randn(20, D)
     guide = family.for_inputs(x, 3 * x[:, 0] + 1, hidden=(16,))
-    return OnePassPredictive(guide.requires_grad_(False).eval(), (D,), Real())
+    return OnePassPredictive(guide.requires_grad_(False).eval(), (D,), Outcome.of_real())
 
 
 def assert_same(found: PredictiveDirichlet, expected: PredictiveDirichlet, atol: float) -> None:

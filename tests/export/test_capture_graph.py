@@ -19,7 +19,7 @@ from pyro_opu.export.capture import GraphPass
 from pyro_opu.guides import PredictiveGuide
 from pyro_opu.guides.normal import GaussianGuide
 from pyro_opu.guides.plug_in import MANY, NetworkTrunk
-from pyro_opu.parts import Real
+from pyro_opu.parts import Outcome
 from pyro_opu.predictive import OnePassPredictive
 
 D, C, B = 6, 3, 4
@@ -172,7 +172,7 @@ def classifier() -> OnePassPredictive:
 def regressor() -> OnePassPredictive:
     x = torch.randn(20, D)
     guide = GaussianGuide.for_inputs(x, x[:, 0], hidden=(16,))
-    return OnePassPredictive(guide.requires_grad_(False).eval(), (D,), Real())
+    return OnePassPredictive(guide.requires_grad_(False).eval(), (D,), Outcome.of_real())
 
 
 class Guide(nn.Module):

@@ -32,7 +32,7 @@ from pyro_opu.export.program import StudentProgram, far_inputs, trace
 from pyro_opu.guides import GUIDES, PredictiveGuide
 from pyro_opu.guides.normal import REGRESSION_GUIDES
 from pyro_opu.metrics.uncertainty import uncertainty
-from pyro_opu.parts import Real
+from pyro_opu.parts import Outcome
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.utils import files
 
@@ -79,7 +79,7 @@ def student(kind: str = "dirichlet") -> OnePassPredictive:
     else:
         family = REGRESSION_GUIDES[kind.removeprefix("real ")]
         guide = family.for_inputs(x, 3 * x[:, 0] + 1, hidden=(8,))
-        fast = OnePassPredictive(guide, (D,), Real())
+        fast = OnePassPredictive(guide, (D,), Outcome.of_real())
     spread(guide)
     return fast
 

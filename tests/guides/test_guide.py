@@ -13,7 +13,8 @@ from posteriors import GUIDES, C, table
 from torch import Tensor, nn
 
 from pyro_opu import PredictiveGuide
-from pyro_opu.guides.dirichlet import LOG_CONCENTRATION_RANGE, soft_clamp
+from pyro_opu.distributions.base import soft_clamp
+from pyro_opu.distributions.dirichlet import LOG_CONCENTRATION_RANGE
 
 shared, _ = GUIDES["dirichlet"]
 separate, _ = GUIDES["dirichlet, two networks"]

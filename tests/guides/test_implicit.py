@@ -24,14 +24,14 @@ from pyro_opu import (
     fidelity,
     plots,
 )
-from pyro_opu.distributions.implicit import FromNoise, Implicit, ImplicitTable
+from pyro_opu.distributions.implicit import FromNoise, Implicit
 from pyro_opu.distributions.logistic_normal import normal_points
-from pyro_opu.distributions.table import Part
 from pyro_opu.guides import ImplicitGuide
 from pyro_opu.guides.generator import Generator
 from pyro_opu.guides.implicit import ImplicitTableGuide
 from pyro_opu.metrics.uncertainty import uncertainty
 from pyro_opu.objectives.energy import energy_distance_loss, joint_energy_distance
+from pyro_opu.parts import ClassPart, ImplicitTable, by_part
 
 pytestmark = pytest.mark.usefixtures("coarse")
 
@@ -143,7 +143,7 @@ def of_one_noise(rows: int = 3) -> ImplicitTable:
         return [both.log_softmax(-1).reshape(len(noise), -1, 2)]
 
     source = FromNoise(values, normal_points(1, 128).float(), rows)
-    return ImplicitTable([Part("obs", "classes", (L,), 2)], source, torch.ones(2 * L), [None])
+    return ImplicitTable([ClassPart("obs", (L,))], source, torch.ones(2 * L), [None])
 
 
 def enumerated() -> Tensor:
@@ -174,7 +174,7 @@ def test_marginals_of_several_are_those_of_whole_draws() -> None:
     answer = of_one_noise()
     assert torch.allclose(answer.mean.unflatten(1, (L, 2)), torch.tensor(0.5), atol=1e-3)
     assert answer["obs"].batch_shape == (3, L) and answer["obs"].sample((5,)).shape == (5, 3, L, 2)
-    said = answer.said(20_000).unflatten(-1, (L, 2))
+    said = answer.said(20_000).exp().unflatten(-1, (L, 2))
     assert sure_within(said[:, 0, 0, 1], 0.5)
     measured = answer["obs"].measures().variance
     torch.testing.assert_close(
@@ -283,7 +283,11 @@ def test_several_numbers_of_a_row(model: Any, tmp_path: Path) -> None:
     for name in fast.answer(X).by_site():
         assert found[name].shape == expected[name].shape
         assert found[name].dtype == expected[name].dtype
-    assert fast.draws(X[:5], 7).shape == (7, 5, sum(p.columns * p.width for p in fast.guide.parts))
+    drawn = fast.draws(X[:5], 7)
+    assert drawn.shape == (7, 5, fast.outcome.num_outputs)
+    for part, of_part in zip(fast.outcome.parts, by_part(drawn, fast.outcome.parts), strict=True):
+        if part.on_simplex:
+            torch.testing.assert_close(of_part.sum(-1), torch.ones(7, 5 * part.columns))
     fast.save(tmp_path / "a.safetensors")
     again = OnePassPredictive.load(tmp_path / "a.safetensors")
     assert torch.equal(fast.draws(X, 3, seed=2), again.draws(X, 3, seed=2))

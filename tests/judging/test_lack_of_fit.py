@@ -13,7 +13,7 @@ from pyro_opu.choosing.classes import MOST_LACK_OF_FIT
 from pyro_opu.guides import MixtureGuide
 from pyro_opu.judging import ClassJudge
 from pyro_opu.judging.laws import FEWEST_DRAWS, lack_of_fit
-from pyro_opu.parts import Classes
+from pyro_opu.parts import Outcome
 
 CORNERS = 0.85 * torch.eye(3) + 0.05
 
@@ -105,7 +105,7 @@ def test_a_mixture_is_too_dear_for_many_classes_on_few_features(
 ) -> None:
     x = torch.randn(60, features)
     labelled = ClassJudge(x, torch.full((4, 60, num_classes), 1 / num_classes))
-    guide = choice_of(Classes(num_classes)).guide(None, x, labelled, {"misfit": 0.06})
+    guide = choice_of(Outcome.of_classes(num_classes)).guide(None, x, labelled, {"misfit": 0.06})
     assert type(guide) is family
 
 

@@ -11,7 +11,6 @@ from posteriors import MEAN, SIGMAS, dirichlet_draws, sure_within
 from torch import Tensor
 
 from pyro_opu import MomentMatching, PredictiveDirichlet
-from pyro_opu.distributions.table import Part
 from pyro_opu.objectives.moments import (
     LEAST_GINI,
     concentration_loss,
@@ -19,6 +18,7 @@ from pyro_opu.objectives.moments import (
     gini_parts,
 )
 from pyro_opu.objectives.table import TableMoments
+from pyro_opu.parts import ClassPart
 
 C = 3
 
@@ -149,7 +149,7 @@ def test_concentrations_of_labels_count_whole() -> None:
     both = torch.stack([1 - draws, draws], -1)
     torch.manual_seed(0)
     answer = PredictiveDirichlet(torch.randn(10, 2).log_softmax(-1), torch.randn(10))
-    part = Part("obs", "classes", (2,), 2)
+    part = ClassPart("obs", (2,))
     objective = TableMoments([part])
     alone = MomentMatching(concentration=1.0).parts(answer, both.flatten(1, 2), torch.ones(10, 1))
     found = objective.losses[0].parts(answer, both.flatten(1, 2), torch.ones(10, 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,16 +11,24 @@ from posteriors import OUTCOMES, S, X
 from pyro.infer import Predictive
 from torch import nn
 
-from pyro_opu import distill, parts
-from pyro_opu.choosing import Choice, choice_of
+from pyro_opu import OnePassPredictive, Training, distill, parts
+from pyro_opu.choosing import CHOICES, Choice, choice_of
+from pyro_opu.judging import judge_of
+from pyro_opu.parts.outcome import KINDS
 from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.teachers.finished import finished_teacher
+from pyro_opu.training.fit import Phase
 
+#: Every guide of every outcome, by name.
+GUIDES = [(name, guide) for name, choice in CHOICES.items() for guide in choice.guides]
 Found = tuple[Predictive, BaseTeacher, Choice]
 
 
 def test_every_outcome_is_in_the_table() -> None:
-    assert set(OUTCOMES) == set(parts.OUTCOMES)
+    """And every kind of part."""
+    teachers = {name: finished_teacher(source(), X) for name, source in OUTCOMES.items()}
+    found = {part.kind for teacher in teachers.values() for part in teacher.outcome.parts}
+    assert found == set(KINDS) and set(OUTCOMES) == set(CHOICES)
 
 
 @pytest.fixture(params=OUTCOMES)
@@ -35,7 +44,7 @@ def test_sites_are_those_of_the_predictive(found: Found) -> None:
     source, teacher, choice = found
     layouts = teacher.layouts(X)
     assert {layout.kind for layout in layouts} <= set(teacher.outcome.site_kinds)
-    held_out = choice.judge(X, teacher.draws(X, S), S)
+    held_out = judge_of(teacher.outcome, X, teacher.draws(X, S), S)
     guide = choice.guide(None, X, held_out, choice.describe(held_out))
     drawn = teacher.outcome.sample(choice.answer_of(guide, X), layouts, S)
     assert {k: (v.shape, v.dtype) for k, v in drawn.items()} == {
@@ -48,14 +57,14 @@ def test_sites_are_those_of_the_predictive(found: Found) -> None:
 def test_every_guide_by_name_is_judged_and_taught(found: Found) -> None:
     _, teacher, choice = found
     draws = teacher.draws(X, S)
-    held_out = choice.judge(X, draws, S)
+    held_out = judge_of(teacher.outcome, X, draws, S)
     described = choice.describe(held_out)
     assert held_out.sampling_distance() <= 0  # of a posterior whose draws are all held: refine
     for name in choice.guides:
         guide = choice.guide(name, X, held_out, described)
         answer = choice.answer_of(guide, X)
         assert (
-            teacher.outcome.is_answer(answer)
+            isinstance(answer, teacher.outcome.answers)
             and tuple(answer.event_shape) == teacher.outcome.event_shape
         )
         for objective in choice.objectives(guide, X, None):
@@ -70,17 +79,71 @@ def test_every_guide_by_name_is_judged_and_taught(found: Found) -> None:
 
 def test_guides_of_something_else_are_refused(found: Found) -> None:
     _, teacher, choice = found
-    assert not teacher.outcome.is_answer(torch.ones(3))
     with pytest.raises(TypeError, match="`guide` must return .*got Tensor"):
         choice.answer_of(nn.Linear(X.shape[1], 2), X)
 
 
-def test_a_student_of_it(found: Found) -> None:
-    source, teacher, choice = found
-    fast = distill(source, X, num_steps=5, seed=0, progress=False)
-    answer = fast.answer(X)
-    assert (
-        teacher.outcome.is_answer(answer)
-        and tuple(answer.event_shape) == teacher.outcome.event_shape
-    )
-    assert teacher.outcome.chain(teacher.draws(X, S)).isfinite().all()
+def test_draws_in_blocks_and_subsets(found: Found) -> None:
+    _, teacher, _ = found
+    whole = teacher.draws(X)
+    few = teacher.draws(X, 4)
+    gaps = (few[:, None] - whole).abs().amax((-2, -1))
+    assert gaps.amin(1).max() < 1e-4 and len(gaps.argmin(1).unique()) == 4
+    teacher.chunk_size = 8
+    torch.testing.assert_close(teacher.draws(X), whole, rtol=1e-4, atol=1e-5)
+    assert teacher.outcome.chain(whole).isfinite().all()
+
+
+def same(one: OnePassPredictive, other: OnePassPredictive) -> bool:
+    mine, theirs = (each.answer(X).as_tensors() for each in (one, other))
+    return mine.keys() == theirs.keys() and all(torch.equal(mine[k], theirs[k]) for k in mine)
+
+
+@pytest.mark.parametrize(("name", "guide"), GUIDES)
+def test_a_student_of_it(name: str, guide: str, tmp_path: Path) -> None:
+    source, state = OUTCOMES[name](), torch.get_rng_state()
+
+    def taught(seed: int) -> OnePassPredictive:
+        return distill(source, X, guide=guide, num_steps=5, seed=seed, progress=False)
+
+    fast = taught(0)
+    assert same(fast, taught(0)) and not same(fast, taught(1))
+    assert torch.equal(torch.get_rng_state(), state)
+    answer, outcome = fast.answer(X), fast.outcome
+    assert isinstance(answer, outcome.answers)
+    assert tuple(answer.event_shape) == outcome.event_shape
+    found, expected = fast.fuse().answer(X).as_tensors(), answer.as_tensors()
+    for key, value in expected.items():
+        torch.testing.assert_close(found[key], value, rtol=1e-4, atol=1e-5)
+    fast.save(tmp_path / "fast.safetensors")
+    again = OnePassPredictive.load(tmp_path / "fast.safetensors")
+    assert again.outcome == outcome and same(again, fast)
+    assert again.report == json.loads(json.dumps(fast.report))
+    assert not any(each.requires_grad for each in again.parameters())
+    drawn = []
+    for student in (fast, again):
+        torch.manual_seed(1)
+        drawn.append(student(X))
+    assert all(torch.equal(drawn[1][key], value) for key, value in drawn[0].items())
+
+
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_a_resumed_run_ends_as_an_unbroken_one(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, step = OUTCOMES[name](), Phase.step
+
+    def taught(checkpoint: Path | None) -> OnePassPredictive:
+        often = Training(evaluate_every=5)
+        options = {"num_steps": 12, "seed": 0, "progress": False, "training": often}
+        return distill(source, X, checkpoint=checkpoint, **options)
+
+    def breaking(phase: Phase, number: int) -> dict[str, float]:
+        if number == phase.steps - 2:
+            raise InterruptedError
+        return step(phase, number)
+
+    with monkeypatch.context() as patch, pytest.raises(InterruptedError):
+        patch.setattr(Phase, "step", breaking)
+        taught(tmp_path / "run.ckpt")
+    assert same(taught(tmp_path / "run.ckpt"), taught(None))

@@ -16,9 +16,9 @@ from torch import Tensor
 
 import pyro_opu
 from pyro_opu import OnePassPredictive, as_teacher, distill, fidelity
-from pyro_opu.distributions.table import Part
 from pyro_opu.guides.table import TableGuide
 from pyro_opu.metrics.uncertainty import moment_concentration
+from pyro_opu.parts import ClassPart, CountPart, Part, RealPart, TrialsPart
 from pyro_opu.teachers.finished import finished_teacher
 
 pytestmark = pytest.mark.usefixtures("brief")
@@ -101,18 +101,18 @@ def two_sites(x: Tensor) -> None:
 
 #: Name -> a model, the shape of its weights, and the parts that it observes.
 MODELS: dict[str, tuple[Model, tuple[int, ...], list[Part]]] = {
-    "labels": (labels, (L,), [Part("obs", "classes", (L,), 2)]),
-    "rows": (rows, (L,), [Part("obs", "classes", (L,), 2)]),
-    "event": (event, (L,), [Part("obs", "classes", (L,), 2)]),
-    "classes": (classes, (L, 3), [Part("obs", "classes", (L,), 3)]),
-    "onehot": (onehot, (L, 3), [Part("obs", "classes", (L,), 3)]),
-    "vector": (vector, (L,), [Part("obs", "real", (L,), 2)]),
-    "correlated": (correlated, (L,), [Part("obs", "real", (L,), 2)]),
-    "count": (count, (), [Part("obs", "counts", (), 2)]),
-    "overdispersed": (overdispersed, (), [Part("obs", "counts", (), 2)]),
-    "negative binomial": (negative_binomial, (), [Part("obs", "counts", (), 2)]),
-    "trials": (trials, (), [Part("obs", "trials", (), 2, trials=7)]),
-    "two sites": (two_sites, (2,), [Part("y", "real", (), 2), Part("label", "classes", (), 2)]),
+    "labels": (labels, (L,), [ClassPart("obs", (L,))]),
+    "rows": (rows, (L,), [ClassPart("obs", (L,))]),
+    "event": (event, (L,), [ClassPart("obs", (L,))]),
+    "classes": (classes, (L, 3), [ClassPart("obs", (L,), 3)]),
+    "onehot": (onehot, (L, 3), [ClassPart("obs", (L,), 3)]),
+    "vector": (vector, (L,), [RealPart("obs", (L,))]),
+    "correlated": (correlated, (L,), [RealPart("obs", (L,))]),
+    "count": (count, (), [CountPart("obs")]),
+    "overdispersed": (overdispersed, (), [CountPart("obs")]),
+    "negative binomial": (negative_binomial, (), [CountPart("obs")]),
+    "trials": (trials, (), [TrialsPart("obs", (), trials=7)]),
+    "two sites": (two_sites, (2,), [RealPart("y"), ClassPart("label")]),
 }
 
 
@@ -144,7 +144,8 @@ def test_the_teacher_reads_what_a_loop_reads(name: str) -> None:
                 base = nodes[part.site]["fn"]
                 read = base.probs.flatten(1)
             elif part.on_simplex:
-                p = (mean / part.trials).T if name == "rows" else mean / part.trials
+                share = mean / getattr(part, "trials", 1)
+                p = share.T if name == "rows" else share
                 p = p.reshape(len(X), -1)
                 read = torch.stack([1 - p, p], -1).flatten(1)
             else:
@@ -277,7 +278,7 @@ def test_trials_are_told_by_all_rows(first: float) -> None:
     total = torch.cat([torch.full((32,), first), torch.full((8,), 9.0)])
     x = torch.cat([torch.randn(40, D), total[:, None]], 1)
     teacher = finished_teacher(Predictive(model, {"w": torch.randn(S, D)}), x)
-    assert teacher.outcome.parts[0] == Part("obs", "trials", (), 2, trials_column=D)
+    assert teacher.outcome.parts[0] == TrialsPart("obs", (), trials_column=D)
     with pytest.raises(TypeError, match=r"outcome is obs \(trials\)"):
         as_teacher(Predictive(model, {"w": torch.randn(S, D)})).probs(x)
 
@@ -352,11 +353,16 @@ def test_students_are_near_their_teachers() -> None:
     assert pyro_opu.uncertainty(fast.distribution(x)["obs"]).epistemic.shape == (300, L)
 
 
-def test_a_guide_of_several_begins_at_the_moments_of_rows_that_are_alike() -> None:
+def test_a_guide_of_a_table_begins_at_the_moments_of_rows_that_are_alike() -> None:
     generator = torch.Generator().manual_seed(0)
-    kinds = [("y", "real", 2), ("n", "counts", 2), ("label", "classes", 3), ("wins", "trials", 2)]
-    parts = [Part(site, kind, (L,), width, trials=7) for site, kind, width in kinds]
-    said = [torch.randn(S, 1, L, width, generator=generator) for _, _, width in kinds]
+    alike = (L,)
+    parts = [
+        RealPart("y", alike),
+        CountPart("n", alike),
+        ClassPart("label", alike, 3),
+        TrialsPart("wins", alike, 7),
+    ]
+    said = [torch.randn(S, 1, L, part.width, generator=generator) for part in parts]
     said[1][..., 0] = 5 * said[1][..., 0].exp()  # rates
     said[1][..., 1] += 1.0
     said[2], said[3] = said[2].softmax(-1), (0.5 * said[3]).softmax(-1)
@@ -378,7 +384,7 @@ def test_a_guide_of_several_begins_at_the_moments_of_rows_that_are_alike() -> No
 
 @pytest.mark.parametrize("mean", [1e-6, 1.0, 1e6])
 def test_rare_and_frequent_counts_are_within_the_range_of_a_guide(mean: float) -> None:
-    guide = TableGuide(torch.nn.Flatten(), D, [Part("n", "counts", (), 2)])
+    guide = TableGuide(torch.nn.Flatten(), D, [CountPart("n")])
     f, log_scale = torch.tensor([0.5, 1.5, 1.0]) * mean, torch.tensor(3 * mean).log() / 2
     guide.start_at([torch.stack([f, log_scale.expand(3)], -1)[:, None, None]])
     torch.nn.init.zeros_(guide.head.weight)

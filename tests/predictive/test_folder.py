@@ -46,7 +46,7 @@ def test_a_folder_holds_weights_description_and_card(fast: OnePassPredictive, fo
     config = json.loads((folder / "config.json").read_text())
     assert (config["input_shape"], config["outcome"]) == (
         [3],
-        {"kind": "classes", "num_classes": 4},
+        {"parts": [{"kind": "classes", "site": "", "shape": [], "num_classes": 4}]},
     )
     fast.save(folder)  # again
 

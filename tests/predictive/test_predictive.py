@@ -401,7 +401,10 @@ class TestFile:
         size = int.from_bytes(raw[:8], "little")
         header = json.loads(raw[8 : 8 + size])
         config = json.loads(header["__metadata__"]["config"])
-        assert config["outcome"]["num_classes"] == 3 and config["sites"][0]["name"] == "obs"
+        assert (
+            config["outcome"]["parts"][0]["num_classes"] == 3
+            and config["sites"][0]["name"] == "obs"
+        )
         # What follows the header is the numbers of the tensors, and nothing else.
         tensors = safetensors.torch.load_file(path)
         numbers = sum(value.numel() * value.element_size() for value in tensors.values())

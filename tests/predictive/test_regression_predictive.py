@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pyro.distributions as dist
@@ -123,30 +122,7 @@ class TestDropIn:
         assert fast(None, x)["obs"].shape == fast(n=3, data=x)["obs"].shape == (30, 4)
 
 
-def test_fused() -> None:
-    fast, x = quick(), torch.randn(5, D)
-    found, expected = fast.fuse().normal(x), fast.normal(x)
-    for name in ("mean", "aleatoric", "epistemic"):
-        torch.testing.assert_close(getattr(found, name), getattr(expected, name), msg=name)
-
-
 class TestFile:
-    @pytest.mark.parametrize("guide", ["gaussian", "mixture"])
-    def test_round_trip(self, guide: str, tmp_path: Path) -> None:
-        fast, path, x = quick(guide=guide), tmp_path / "fast.safetensors", torch.randn(5, D)
-        fast.save(path)
-        again = OnePassPredictive.load(path)
-        assert again.outcome == fast.outcome
-        assert torch.equal(again.normal(x).mean, fast.normal(x).mean)
-        assert torch.equal(again.uncertainty(x).epistemic, fast.uncertainty(x).epistemic)
-        torch.manual_seed(1)
-        expected = fast(x)
-        torch.manual_seed(1)
-        assert torch.equal(again(x)["obs"], expected["obs"])
-        assert again.report == json.loads(json.dumps(fast.report))
-        assert again(x=x)["obs"].shape == expected["obs"].shape
-        assert not any(p.requires_grad for p in again.parameters())
-
     def test_guide_of_ones_own_must_be_given(self, tmp_path: Path) -> None:
         path, x = tmp_path / "own.safetensors", torch.randn(5, D)
         fast = quick(guide=GaussianGuide(nn.Linear(D, 4), 4))

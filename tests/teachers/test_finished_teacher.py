@@ -16,7 +16,7 @@ from pyro.infer.autoguide import AutoNormal
 from torch import Tensor, nn
 
 from pyro_opu import as_teacher, distill, distillation
-from pyro_opu.parts import Classes, Real
+from pyro_opu.parts import Outcome
 from pyro_opu.programs import written
 from pyro_opu.programs.samples import Latents
 from pyro_opu.teachers import finished, networks
@@ -141,7 +141,7 @@ def test_what_is_known_afterwards(name: str) -> None:
     teacher = finished_teacher(SOURCES[name](), X)
     RUNS.clear()
     real = "regression" in name
-    assert teacher.outcome == (Real() if real else Classes(C))
+    assert teacher.outcome == (Outcome.of_real() if real else Outcome.of_classes(C))
     assert teacher.num_outputs == 2
     held = "samples" in name or "ensemble" in name or name.endswith("function")
     assert teacher.max_draws == (2 * S if name == "posteriors" else S if held else None)

@@ -28,18 +28,6 @@ class TestTeacher:
         torch.testing.assert_close(found, by_hand(values, x), **ROUNDING)
         assert teacher.program.run.use_vmap or draws == 1  # one draw is no batch
 
-    def test_blocks_equal_one_call(self) -> None:
-        values, x = samples(7), torch.randn(23, D)
-        teacher = as_teacher(Predictive(linear(), values))
-        teacher.chunk_size = 8
-        torch.testing.assert_close(teacher.draws(x), by_hand(values, x), **ROUNDING)
-
-    def test_fewer_draws_are_a_subset_and_joint(self) -> None:
-        values, x = samples(9), torch.randn(6, D)
-        found = as_teacher(Predictive(linear(), values)).draws(x, 4)
-        gaps = (found[:, None] - by_hand(values, x)[None]).abs().amax((-2, -1))
-        assert (gaps.amin(1) < 1e-5).all() and len(set(gaps.argmin(1).tolist())) == 4
-
     def test_double_precision(self) -> None:
         values, x = samples(3, torch.float64), torch.randn(4, D, dtype=torch.float64)
         found = as_teacher(Predictive(linear(dtype=torch.float64), values)).draws(x)
