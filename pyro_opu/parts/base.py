@@ -123,7 +123,7 @@ class Part(ABC):
 
     @property
     def config(self) -> dict[str, Any]:
-        """Plain values for a file; the inverse is :func:`.part_from`."""
+        """Plain values for a file; ``part_from`` is the inverse."""
         return {"kind": self.kind, **asdict(self)}
 
     @property
@@ -139,12 +139,12 @@ class Part(ABC):
     @property
     @abstractmethod
     def width(self) -> int:
-        """Numbers that a draw says of each: C class probabilities, or mean and log deviation."""
+        """Numbers that a draw says of each, C class probabilities, or mean and log deviation."""
 
     @property
     @abstractmethod
     def event_shape(self) -> tuple[int, ...]:
-        """Event shape of the answer of one number: ``(C,)``, or ``()``."""
+        """Event shape of the answer of one number, ``(C,)``, or ``()``."""
 
     # What a distribution and draws say
 
@@ -159,7 +159,7 @@ class Part(ABC):
         """What a distribution says of each of its numbers, ``(*shape, width)``."""
 
     def read(self, fn: Distribution) -> Tensor:
-        """:meth:`said`, of a site that has been found to be this part; refused where it is not."""
+        """``said``, of a site that has been found to be this part; refused where it is not."""
         return self.said(fn)
 
     @abstractmethod
@@ -212,7 +212,7 @@ class Part(ABC):
         return None
 
     def whole(self, answer: Any, trials: Tensor | None) -> Any:
-        """The answer of what is observed, of an answer of :attr:`family`."""
+        """The answer of what is observed, of an answer of ``family``."""
         return answer
 
     @abstractmethod
@@ -232,7 +232,7 @@ class Part(ABC):
     @property
     @abstractmethod
     def num_outputs(self) -> int:
-        """Outputs of the head that stand for an answer of :attr:`family`."""
+        """Outputs of the head that stand for an answer of ``family``."""
 
     def units(self, draws: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and deviation ``(L,)`` of draws ``(S, N, L, width)``, by which they are compared."""

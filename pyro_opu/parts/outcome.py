@@ -89,7 +89,7 @@ class Outcome:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Plain values for a file; the inverse is :func:`.outcome_from`."""
+        """Plain values for a file; ``outcome_from`` is the inverse."""
         return {"parts": [part.config for part in self.parts]}
 
     @property
@@ -119,7 +119,7 @@ class Outcome:
 
     @property
     def event_shape(self) -> tuple[int, ...]:
-        """Event shape of a student's answer: ``(C,)``, ``()`` of a real y, numbers of a table."""
+        """Event shape of a student's answer, ``(C,)``, ``()`` of a real y, numbers of a table."""
         return self.one.event_shape if self.single else (sum(p.columns for p in self.parts),)
 
     @property
@@ -251,7 +251,7 @@ class Outcome:
         return _beside(read)
 
     def kinds(self, nodes: dict[str, Any], observed: Collection[str]) -> dict[str, tuple[str, str]]:
-        """Kinds of the sites that one pass can give, and :attr:`SiteLayout.of` of each.
+        """Kinds of the sites that one pass can give, and the part ``of`` each.
 
         Args:
             nodes: Of a run at two inputs.
