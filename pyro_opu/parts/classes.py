@@ -80,7 +80,7 @@ class SimplexPart(Part):
         return torch.logsumexp(log_weights[..., None] + draws, 0)
 
     def apart(self, one: Tensor, two: Tensor) -> float:
-        """Of class probabilities."""
+        """See its base; of class probabilities."""
         return float((one.exp() - two.exp()).abs().max())
 
     def shown(self, draws: Tensor) -> dict[str, Tensor]:

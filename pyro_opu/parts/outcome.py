@@ -169,7 +169,7 @@ class Outcome:
     def sample(self, answer: Any, sites: Collection[SiteLayout], count: int) -> dict[str, Tensor]:
         """``count`` draws of the sites from a student's answer, laid out.
 
-        Those of one part go together, with the parameters that they were drawn with if these show.
+        Numbers of one part go together, with the parameters that they were drawn with if these show.
         """
         parameters = any(site.shows_parameters for site in sites)
         draw = answer.predict if self.single else answer.draw
@@ -254,7 +254,7 @@ class Outcome:
         """Kinds of the sites that one pass can give, and the part ``of`` each.
 
         Args:
-            nodes: Of a run at two inputs.
+            nodes: Sites of a run at two inputs.
             observed: Names of the observed sites, in the order of the parts.
         """
         kinds = {}

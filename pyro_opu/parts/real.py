@@ -73,7 +73,7 @@ class MomentPart(Part):
         return torch.stack([middle, variance.log() / 2], -1)
 
     def apart(self, one: Tensor, two: Tensor) -> float:
-        """Of means and of deviations, in deviations."""
+        """See its base; of means and of deviations, in deviations."""
         (mean, log_scale), (other, other_log_scale) = one.unbind(-1), two.unbind(-1)
         means = (mean - other).abs() / other_log_scale.exp()
         return float(torch.maximum(means, (log_scale - other_log_scale).expm1().abs()).max())

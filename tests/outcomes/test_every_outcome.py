@@ -135,7 +135,13 @@ def test_a_resumed_run_ends_as_an_unbroken_one(
 
     def taught(checkpoint: Path | None) -> OnePassPredictive:
         often = Training(evaluate_every=5)
-        options = {"num_steps": 12, "seed": 0, "progress": False, "training": often}
+        options = {
+            "num_steps": 12,
+            "guide": "network",
+            "seed": 0,
+            "progress": False,
+            "training": often,
+        }
         return distill(source, X, checkpoint=checkpoint, **options)
 
     def breaking(phase: Phase, number: int) -> dict[str, float]:
