@@ -169,7 +169,7 @@ class Outcome:
     def sample(self, answer: Any, sites: Collection[SiteLayout], count: int) -> dict[str, Tensor]:
         """``count`` draws of the sites from a student's answer, laid out.
 
-        Numbers of one part go together, with the parameters that they were drawn with if these show.
+        Numbers of one part go together, with the parameters they were drawn with if these show.
         """
         parameters = any(site.shows_parameters for site in sites)
         draw = answer.predict if self.single else answer.draw
