@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu import as_teacher
-from pyro_opu.guides import guide_at
+from pyro_opu.guides import PredictiveGuide, guide_at
 from pyro_opu.guides.beginning import find_beginning
 
 WEIGHTS = torch.randn(12, 2, 3, generator=torch.Generator().manual_seed(1))
@@ -36,4 +36,4 @@ def as_network(x: Tensor, classes: int) -> Any:
     first = nn.Linear(x.shape[1], 40)
     source = nn.Sequential(first, nn.ReLU(), nn.Dropout(0.2), nn.Linear(40, classes)).eval()
     teacher = as_teacher(source, output="classes")
-    return guide_at("dirichlet", find_beginning(teacher.plug_ins(x), x, teacher.probs(x)), x)
+    return guide_at(PredictiveGuide, find_beginning(teacher.plug_ins(x), x, teacher.probs(x)), x)

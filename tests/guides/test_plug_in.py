@@ -160,7 +160,7 @@ def begun(source, x):
 def test_a_student_begins_as_the_network_of_its_teacher(source, monkeypatch):
     monkeypatch.setattr(beginning, "MOST_WORSE", 0.0)  # with its own activations
     (_, x), (plug_ins, start) = source, begun(*source)
-    guide = guide_at("dirichlet", start, x)
+    guide = guide_at(PredictiveGuide, start, x)
     assert isinstance(guide.trunk, NetworkTrunk)
     mean = as_teacher(source[0]).probs(x).mean(0)
     answers = [plug_ins[0].log_probs(weights, x).detach() for weights in plug_ins[0].candidates]
@@ -187,7 +187,7 @@ def test_a_network_bends_smoothly_unless_it_is_then_another(scale, bend):
             each[2].weight.add_(0.5 / scale * torch.randn(3, 40))
     _, start = begun([network, *others], X)
     answers = [bend(each[0](X)) @ each[2].weight.mT + each[2].bias for each in [network, *others]]
-    mine = guide_at("dirichlet", start, X)(X).log_mean
+    mine = guide_at(PredictiveGuide, start, X)(X).log_mean
     differences = [float((mine - logits.log_softmax(-1)).abs().max()) for logits in answers]
     assert min(differences) < 1e-4  # rounding
 
@@ -202,7 +202,7 @@ def test_features_of_a_posterior_over_the_head_alone_stay_as_they_are():
     torch.manual_seed(0)
     trunk = nn.Sequential(nn.Linear(6, 6), nn.ReLU()).requires_grad_(False)
     predictive = Predictive(lambda x: logistic(trunk(x)), {"w": torch.randn(20, 6)})
-    guide = guide_at("dirichlet", begun(predictive, X)[1], X)
+    guide = guide_at(PredictiveGuide, begun(predictive, X)[1], X)
     torch.testing.assert_close(guide.trunk.shaped(X), trunk(X))
 
 
@@ -217,7 +217,7 @@ def test_a_temperature_is_learnt_where_moments_are_too_many_to_be_told(monkeypat
     torch.manual_seed(0)
     draws = torch.randn(6, 3) + 0.5 * torch.randn(50, 6, 3)
     _, start = begun(Predictive(linear, {"w": draws}), X)
-    guide = guide_at("dirichlet", start, X)
+    guide = guide_at(PredictiveGuide, start, X)
     plain = X @ draws.mean(0)
     torch.testing.assert_close(guide(X).log_mean, plain.log_softmax(-1), rtol=1e-4, atol=1e-5)
     guide(X).log_mean[:, 0].sum().backward()
@@ -250,7 +250,9 @@ def test_the_concentration_of_many_classes_begins_where_the_spread_of_logits_say
     """One for all inputs ranks them the other way: -0.1."""
     predictive, x = many_classes()
     draws = as_teacher(predictive).probs(x)
-    guide = guide_at("dirichlet", find_beginning(as_teacher(predictive).plug_ins(x), x, draws), x)
+    guide = guide_at(
+        PredictiveGuide, find_beginning(as_teacher(predictive).plug_ins(x), x, draws), x
+    )
     mine, theirs = (epistemic_uncertainty(each) for each in (guide(x), draws))
     assert spearman(mine, theirs) > 0.9
     assert float(mine.mean()) == pytest.approx(float(theirs.mean()), rel=0.2)
@@ -278,7 +280,7 @@ def test_the_variance_averaged_over_classes_is_that_of_the_draws(directions, mon
     monkeypatch.setattr(plug_in, "DIRECTIONS", directions)
     torch.manual_seed(0)
     draws = torch.randn(6, 3) + torch.randn(400, 6, 3) @ torch.randn(3, 3)
-    trunk = guide_at("dirichlet", begun(Predictive(linear, {"w": draws}), X)[1], X).trunk
+    trunk = guide_at(PredictiveGuide, begun(Predictive(linear, {"w": draws}), X)[1], X).trunk
 
     def variances(z: Tensor) -> tuple[Tensor, Tensor]:
         logits = trunk.standardize.inverse(z).double() @ draws.double()
@@ -318,7 +320,7 @@ def test_a_student_told_its_logit_takes_few_steps_however_far_it_begins(modes, m
 
 def test_all_of_it_is_trained_but_for_constants(source):
     _, start = begun(*source)
-    guide = guide_at("dirichlet", start, source[1])
+    guide = guide_at(PredictiveGuide, start, source[1])
     guide(source[1]).log_mean[:, 0].sum().backward()
     for name, parameter in guide.trunk.network.named_parameters():
         assert parameter.grad is not None, name
@@ -328,7 +330,7 @@ def test_all_of_it_is_trained_but_for_constants(source):
 
 
 def test_its_description_builds_it_again(source):
-    guide = guide_at("dirichlet", begun(*source)[1], source[1])
+    guide = guide_at(PredictiveGuide, begun(*source)[1], source[1])
     again = PredictiveGuide.from_config(copy.deepcopy(guide.config))
     again.load_state_dict(guide.state_dict())
     assert torch.equal(again(source[1]).log_alpha, guide(source[1]).log_alpha)
@@ -345,7 +347,7 @@ def test_a_file_of_it_needs_no_code_of_the_model(source, tmp_path):
 
 
 def test_an_operation_that_is_not_known_is_refused_in_a_file(source):
-    config = copy.deepcopy(guide_at("dirichlet", begun(*source)[1], source[1]).config)
+    config = copy.deepcopy(guide_at(PredictiveGuide, begun(*source)[1], source[1]).config)
     for name in ("rand.default", "from_file.default", "os.system", "add.__init__", "relu_.default"):
         config["trunk"]["network"]["steps"][0][0] = name
         with pytest.raises(ValueError, match="not an operation"):
@@ -380,7 +382,7 @@ def test_the_nearest_candidate_is_taken():
     members = [perceptron((6, 8, 3)) for _ in range(4)]
     mean = normalised(members[2](X), probs=False).exp().detach()
     start = find_beginning(as_teacher(members).plug_ins(X), X, mean[None])
-    torch.testing.assert_close(guide_at("dirichlet", start, X)(X).mean, mean, rtol=0, atol=1e-5)
+    torch.testing.assert_close(guide_at(PredictiveGuide, start, X)(X).mean, mean, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("spread", [1 / 3, 0.1])
@@ -398,7 +400,7 @@ def test_moments_of_logits_are_those_of_the_draws(spread):
 
     teacher = as_teacher(Predictive(model, {"w": draws}))
     start = find_beginning(teacher.plug_ins(x), x, teacher.probs(x))
-    guide = guide_at("dirichlet", start, x)
+    guide = guide_at(PredictiveGuide, start, x)
     logits = torch.cat([x, torch.ones(50, 1)], 1).double() @ draws.double().mT
     found = guide.trunk.moments(guide.trunk.standardize(x))
     # Rounding of weights of standardised inputs, and of logits up to 30.
@@ -421,7 +423,7 @@ def test_what_is_told_is_read_once():
     """The guide after it has the guide's own weights, answers and gradients."""
     torch.manual_seed(0)
     predictive = Predictive(logistic, {"w": torch.ones(6) + 0.3 * torch.randn(50, 6)})
-    guide = guide_at("dirichlet", begun(predictive, X)[1], X)
+    guide = guide_at(PredictiveGuide, begun(predictive, X)[1], X)
     rest, pool = read_once(guide, Pool(X, {"mean": torch.zeros(40)}))
     assert isinstance(rest.trunk, AfterMoments) and len(pool.x) == 40
     assert {id(p) for p in rest.parameters()} == {id(p) for p in guide.parameters()}
@@ -437,7 +439,7 @@ def test_what_is_told_is_read_once():
 
 
 def test_what_training_changes_is_read_at_every_step(source):
-    guide = guide_at("dirichlet", begun(*source)[1], source[1])
+    guide = guide_at(PredictiveGuide, begun(*source)[1], source[1])
     pool = Pool(source[1], {})
     assert read_once(guide, pool) == (guide, pool)
 
@@ -477,6 +479,6 @@ def test_several_classes_begin_at_logits_moderated_by_their_variance():
     logits = (X @ draws).double()
     logits = logits - logits.mean(-1, keepdim=True)
     expected = logits.mean(0) / (1 + math.pi / 8 * logits.var(0)).sqrt()
-    guide = guide_at("dirichlet", begun(Predictive(linear, {"w": draws}), X)[1], X)
+    guide = guide_at(PredictiveGuide, begun(Predictive(linear, {"w": draws}), X)[1], X)
     found = guide(X).log_mean.double()
     torch.testing.assert_close(found, expected.log_softmax(-1), rtol=1e-4, atol=1e-4)

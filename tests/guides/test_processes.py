@@ -11,7 +11,7 @@ from pyro.infer import Predictive
 
 import pyro_opu
 from pyro_opu import OnePassPredictive, as_teacher
-from pyro_opu.guides import guide_at
+from pyro_opu.guides import PredictiveGuide, guide_at
 from pyro_opu.guides.beginning import NoBeginning, find_beginning
 from pyro_opu.guides.plug_in import NetworkTrunk, ProcessTrunk
 from pyro_opu.guides.products import with_products
@@ -50,7 +50,7 @@ def beginning(source, x=X):
 
 
 def trunk_of(start):
-    guide = guide_at("dirichlet", start, X)
+    guide = guide_at(PredictiveGuide, start, X)
     assert isinstance(guide.trunk, NetworkTrunk)
     return guide.trunk
 
@@ -107,7 +107,7 @@ def test_a_kernel_that_varies_is_carried_by_the_functions_of_one(cached):
     start, _ = beginning(Predictive(*source))
     assert start is not None and start.process
     assert not start.trunk.trained & set(start.trunk.weights)
-    guide = guide_at("dirichlet", start, X)
+    guide = guide_at(PredictiveGuide, start, X)
     new = X + 0.3 * NEW[: len(X)]
     probs = torch.cat([as_teacher(Predictive(*source)).probs(new) for _ in range(4)])
     answer = guide(new)
@@ -142,7 +142,7 @@ def test_a_kernel_written_by_hand_in_place_is_read():
     draws = {"lengthscale": (0.2 * torch.randn(S)).exp(), "v": torch.randn(M) + torch.randn(S, M)}
     start, probs = beginning(Predictive(model, draws, return_sites=("y",)))
     assert start is not None and start.process
-    answer = guide_at("dirichlet", start, X)(X)
+    answer = guide_at(PredictiveGuide, start, X)(X)
     ratio = answer.variance[:, 0].sqrt() / probs[..., 0].std(0)
     assert 0.9 < float(ratio.median()) < 1.1
 
