@@ -8,8 +8,7 @@ probability in the teacher's mean is nearest to .999 (confident), the one whose 
 classes are nearest in the teacher's mean (ambiguous), and the Fashion-MNIST test image where the
 teacher's mutual information is largest (outside). The three classes are the likeliest in the
 teacher's mean; draws are renormalised to them, and the student's Dirichlet on them is the exact
-sub-composition. What takes a corner of the triangle alone is drawn again inside it, as much
-enlarged for both.
+sub-composition.
 The paper's teacher knows three digits only; this one knows all ten, so that the three classes do
 not hold all of the probability. How much they hold is written beside the image.
 
