@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -72,12 +73,12 @@ class Outcome:
             return str(self.one)
         return ", ".join(f"{part.site} ({part.described})" for part in self.parts)
 
-    @property
+    @cached_property
     def one(self) -> Part:
         """The first part, which is the only one of one label or one real y."""
         return self.parts[0]
 
-    @property
+    @cached_property
     def single(self) -> bool:
         """Whether it is one label or one real y of every row."""
         return not self.one.site
@@ -117,7 +118,7 @@ class Outcome:
         """Numbers K that a draw says of a row."""
         return sum(part.columns * part.width for part in self.parts)
 
-    @property
+    @cached_property
     def event_shape(self) -> tuple[int, ...]:
         """Event shape of a student's answer, ``(C,)``, ``()`` of a real y, numbers of a table."""
         return self.one.event_shape if self.single else (sum(p.columns for p in self.parts),)
