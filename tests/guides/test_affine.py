@@ -204,7 +204,7 @@ def test_the_first_rank_decides_whether_to_rest() -> None:
         inputs = run.inputs
         teacher = finished_teacher(source, inputs.tensor, form=inputs.form)
         choice = choice_of(teacher.outcome)
-        judge = label_rows(teacher, choice, inputs.tensor, 2**16, "", device=run.device)
+        judge = label_rows(teacher, inputs.tensor, 2**16, "", device=run.device)
         chosen = choose_guide(Request(), teacher, choice, judge, run)
     guide: Any = chosen.guide
     assert not at_rest(chosen, judge, True, SimpleNamespace(broadcast=lambda mine: not mine))  # type: ignore[arg-type]
