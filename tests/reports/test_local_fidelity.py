@@ -104,10 +104,21 @@ def test_draws_that_a_posterior_holds_are_the_posterior() -> None:
     assert all(0 < region.p_value <= 1 for region in report.where)
 
 
+def test_a_closed_form_of_a_real_y_is_wrong_of_another_posterior_alone() -> None:
+    x, own, other = torch.randn(300, regressions.D), *(regressions.predictive(200) for _ in "ab")
+    other.posterior_samples["w"] += 1.0
+    fast = distill(own, x, num_steps=2, seed=0, progress=False)
+    assert fast.report["start"] == "closed form"
+    for source, wrong in ((own, False), (other, True)):
+        found = fidelity(fast, source, x, where="inputs", seed=0, num_draws=10).where
+        assert found[0].wrong == wrong
+
+
 def test_a_real_y_and_what_is_refused() -> None:
-    x = torch.randn(100, regressions.D)
-    fast = distill(regressions.predictive(), x, num_steps=2, seed=0, progress=False)
-    found = fidelity(fast, regressions.predictive(), x, where="inputs", seed=0, num_draws=10).where
+    x, source = torch.randn(100, regressions.D), regressions.predictive()
+    fast = distill(source, x, guide="gaussian", num_steps=2, seed=0, progress=False)
+    assert fast.report["start"] == "scratch"
+    found = fidelity(fast, source, x, where="inputs", seed=0, num_draws=10).where
     assert found[0].wrong  # two steps
     for where in ("somewhere", ["a"], torch.zeros(3, dtype=torch.long), lambda x: x[:3]):
         with pytest.raises(ValueError, match='`where` must be "inputs", names of the columns'):
