@@ -28,9 +28,14 @@ GROUP, Y = torch.arange(ROWS) // 10, torch.zeros(ROWS)  # a group is in two batc
 DRAWS = torch.randn(20, 9, generator=torch.Generator().manual_seed(1))
 
 
-def teacher(x: Tensor, group: Tensor) -> Tensor:
+def affine(x: Tensor, group: Tensor) -> Tensor:
     p = torch.sigmoid(DRAWS[:, group] + x[:, 0])
     return torch.stack([1 - p, p], -1)
+
+
+def curved(x: Tensor, group: Tensor) -> Tensor:
+    """One without a closed form, whose students begin from scratch."""
+    return affine(2 * x.sin(), group)
 
 
 def loader(rows: list[Any], shuffle: bool = False) -> DataLoader:
@@ -118,9 +123,9 @@ def test_a_batch_of_another_form_is_refused() -> None:
         Stream(DataLoader(batches, batch_size=None), 0)  # type: ignore[arg-type]
 
 
-def quick(x: Any, **changes: Any) -> OnePassPredictive:
+def quick(source: Any, x: Any, **changes: Any) -> OnePassPredictive:
     settings = {"num_steps": 20, "batch_size": 16, "seed": 0, "evaluate_every": 5}
-    return distill_flat(teacher, x, **{**settings, "progress": False, **changes})
+    return distill_flat(source, x, **{**settings, "progress": False, **changes})
 
 
 def test_what_follows_the_inputs_is_no_input(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,9 +142,18 @@ class Killed(Exception):
 
 @pytest.mark.filterwarnings("ignore:The student is worthless")
 @pytest.mark.parametrize("kind", ["loader", "dict"])
-@pytest.mark.parametrize("steps", [8, 19])
+@pytest.mark.parametrize(
+    ("source", "start", "steps"),
+    [(curved, "scratch", 8), (curved, "scratch", 19), (affine, "closed form", 8)],
+)
 def test_a_killed_run_ends_as_an_unbroken_one(
-    small_windows: None, tmp_path: Path, kind: str, steps: int, monkeypatch: pytest.MonkeyPatch
+    small_windows: None,
+    tmp_path: Path,
+    kind: str,
+    source: Any,
+    start: str,
+    steps: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     left, step = steps, Phase.step
 
@@ -153,13 +167,14 @@ def test_a_killed_run_ends_as_an_unbroken_one(
     def x() -> Any:
         return named(shuffle=True) if kind == "loader" else {"x": X, "group": GROUP}
 
-    expected, path = quick(x()), tmp_path / "run.safetensors"
+    expected, path = quick(source, x()), tmp_path / "run.safetensors"
+    assert expected.report["start"] == start
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(Phase, "step", mortal)
-        quick(x(), checkpoint=path)
+        quick(source, x(), checkpoint=path)
     assert path.exists()
     torch.manual_seed(12345)  # another process
-    resumed = quick(x(), checkpoint=path)
+    resumed = quick(source, x(), checkpoint=path)
     assert resumed.report == expected.report
     new = {"x": X[:9] + 1, "group": GROUP[::10]}
     assert torch.equal(resumed.dirichlet(new).mean, expected.dirichlet(new).mean)
