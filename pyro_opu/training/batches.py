@@ -19,7 +19,7 @@ from pyro_opu.training import tuned
 from pyro_opu.training.console import tracked
 from pyro_opu.training.plan import Plan
 
-__all__ = ["Batches", "Pool", "Sampler", "labelled", "read_once"]
+__all__ = ["READ", "Batches", "Pool", "Sampler", "labelled", "read_once"]
 
 
 class Sampler(Protocol):
@@ -68,6 +68,10 @@ class Batches:
         else:
             draws = torch.cat([self.ask(b, num_draws) for b in x.chunk(tuned.DRAW_BLOCKS)], 1)
         return x.to(self.device), draws.to(self.device, torch.float32)
+
+
+#: Among the statistics of a pool: what a guide reads in the place of the inputs.
+READ = "read"
 
 
 @dataclass
@@ -125,7 +129,8 @@ def labelled(
 def read_once(guide: nn.Module, pool: Pool) -> tuple[nn.Module, Pool]:
     """The guide and its inputs where what its trunk reads of them stays, as moments of logits do.
 
-    It then has its own weights, and the pool what it reads in the place of the inputs.
+    It then has its own weights, and the pool keeps what it reads as :data:`READ`. A critic, and a
+    loss of the user's, read the inputs themselves.
     """
     trunk = getattr(guide, "trunk", None)
     if not (isinstance(trunk, MomentsTrunk) and trunk.stays):
@@ -135,4 +140,4 @@ def read_once(guide: nn.Module, pool: Pool) -> tuple[nn.Module, Pool]:
     )
     rest = copy.copy(guide)
     rest._modules = {**guide._modules, "trunk": AfterMoments(trunk)}
-    return rest, replace(pool, x=moments)
+    return rest, replace(pool, statistics={**pool.statistics, READ: moments})

@@ -14,7 +14,7 @@ from pyro_opu.guides.base import student_at
 from pyro_opu.objectives import Adversarial, Objective
 from pyro_opu.objectives.base import Meeting
 from pyro_opu.training import tuned
-from pyro_opu.training.batches import Batches, Pool, read_once
+from pyro_opu.training.batches import READ, Batches, Pool, read_once
 from pyro_opu.training.descent import (
     Descent,
     RecordedDescent,
@@ -97,9 +97,12 @@ def distillation_phase(
         x, draws = batches.batch(num_draws)
         return x, objective.statistics(draws)
 
+    def answered(x: Tensor, statistics: dict[str, Tensor]) -> Any:
+        return student_at(reader, statistics.pop(READ, x))
+
     def student_losses(rows: Tensor | None = None) -> tuple[dict[str, Tensor], Any]:
         x, statistics = labelled_batch(rows)
-        student = student_at(reader, x)
+        student = answered(x, statistics)
         return objective.parts_at(student, statistics, x), student
 
     recorded = pool is not None and _recordable(pool, objective, batches)
@@ -110,7 +113,8 @@ def distillation_phase(
 
         def meet(rows: Tensor | None) -> Meeting:
             x, statistics = labelled_batch(rows)
-            return objective.meet(student_at(reader, x), statistics["draws"].movedim(0, 1), x)
+            student = answered(x, statistics)
+            return objective.meet(student, statistics["draws"].movedim(0, 1), x)
 
         game = Game(objective, meet)
         losses, rival = game.student_losses, objective.critic_optimizer()

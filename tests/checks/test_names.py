@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from pyro_opu.choosing import _CHOICES, GuideName, LossName
+from pyro_opu.choosing import CHOICES, GuideName, LossName
 from pyro_opu.guides import GUIDES, ClassGuideName
 from pyro_opu.guides.joint import JointGuide
 from pyro_opu.guides.normal import REGRESSION_GUIDES, RealGuideName
@@ -22,11 +22,11 @@ from pyro_opu.teachers.outputs import _FORMS, Output
 from pyro_opu.training.tuned import EFFORTS, Effort
 from pyro_opu.transfer.corruptions import IMAGE_KINDS, ImageKind
 
-OF_CHOICES = {name for choice in _CHOICES.values() for name in choice.guides}
+OFCHOICES = {name for choice in CHOICES.values() for name in choice.guides}
 TABLES: list[tuple[Any, Collection[str]]] = [
     (ClassGuideName, GUIDES),
     (RealGuideName, REGRESSION_GUIDES),
-    (GuideName, {*OF_CHOICES, "network", JointGuide.kind}),
+    (GuideName, {*OFCHOICES, "network", JointGuide.kind}),
     (ClassLossName, LOSSES),
     (RealLossName, REAL_LOSSES),
     (LossName, {*LOSSES, *REAL_LOSSES}),
