@@ -139,19 +139,22 @@ def affine_start(teacher: BaseTeacher, choice: Choice, x: Tensor, form: Form) ->
     """The closed form of a teacher whose draws are affine in the inputs; it is asked quietly."""
     if teacher.in_steps or x.ndim != 2:
         return Start(None, "every draw is constant in pieces")
-    try:
-        with preserve_rng():
-            held = teacher
-            if teacher.max_draws is None or teacher.max_draws > tuned.AFFINE_DRAWS:
+    with preserve_rng():
+        held = teacher
+        if teacher.max_draws is None or teacher.max_draws > tuned.AFFINE_DRAWS:
+            try:
                 held = hold(teacher, x, tuned.AFFINE_DRAWS)
-            ask = lambda rows: torch.cat(list(held.stream(rows)), 1)  # noqa: E731
-            if not torch.equal(ask(x[:2]), ask(x[:2])):
-                return Start(None, "a draw does not answer the same twice")
+            except ArgumentError:
+                return Start(None, "it draws afresh at every call")
+        ask = lambda rows: torch.cat(list(held.stream(rows)), 1)  # noqa: E731
+        if not torch.equal(ask(x[:2]), ask(x[:2])):
+            return Start(None, "a draw does not answer the same twice")
+        try:
             return Start(find_affine(ask, x, form, choice.outcome.parts))
-    except NoBeginning as error:
-        return Start(None, str(error))
-    except Exception as error:  # noqa: BLE001 - at rows that a model may refuse
-        return Start(None, f"at rows between those of x it raised {type(error).__name__}")
+        except NoBeginning as error:
+            return Start(None, str(error))
+        except Exception as error:  # noqa: BLE001 - at rows that a model may refuse
+            return Start(None, f"at rows between those of x it raised {type(error).__name__}")
 
 
 def at_rest(chosen: Chosen, held_out: Judge, law_is_open: bool, ranks: Ranks = ALONE) -> bool:
