@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +20,16 @@ from pyro_opu.programs.vmap import Draws
 KEPT = 4
 #: Numbers in the widest tensor of a block, of which the quickest is found.
 TRIED, QUICK = (2**15, 2**17, 2**19), 2**17
+aten = torch.ops.aten
+#: Operations whose numbers are what lies in memory.
+_UNSET = {
+    aten.empty,
+    aten.empty_like,
+    aten.empty_permuted,
+    aten.empty_strided,
+    aten.new_empty,
+    aten.new_empty_strided,
+}
 
 
 class Bound:
@@ -36,14 +46,16 @@ class Bound:
     def __init__(self, recorded: Recorded, draws: Draws) -> None:
         self.recorded = recorded
         self.num_draws = len(next(iter(draws.values())))
-        refused: set[str] = set()
-        while True:
-            early, self.trunk, self.late, self._cuts = _split(recorded.program, draws, refused)
-            with torch.no_grad():
-                self.values: list[Tensor] = list(early(self.num_draws, 0, *draws.values()))
-            if not (wrong := self._not_in_order(early, draws)):
-                break
-            refused |= wrong
+        cuts = _cuts(recorded.program, draws)
+        early, self.trunk, self.late = _split(recorded.program, len(draws), cuts)
+        with torch.no_grad():
+            run = _Compared(early, cuts, draws)
+            self.values: list[Tensor] = list(run.run(self.num_draws, 0, *draws.values()))
+            if any(node.name in run.wrong for node in output(early)):
+                cuts = {name: cut for name, cut in cuts.items() if name not in run.wrong}
+                early, self.trunk, self.late = _split(recorded.program, len(draws), cuts)
+                self.values = list(early(self.num_draws, 0, *draws.values()))
+        self._cuts = [cuts[node.name] for node in output(early)]
         self._own = _made_anew(self.late)
 
     def values_of(self, index: Tensor) -> list[Tensor]:
@@ -55,21 +67,6 @@ class Bound:
         """The values under a block of the draws."""
         pairs = zip(self.values, self._cuts, strict=True)
         return [value if cut is None else cut.block(value, start, stop) for value, cut in pairs]
-
-    def _not_in_order(self, early: fx.GraphModule, draws: Draws) -> set[str]:
-        """Values that are not laid out draw after draw along their axis, by a few draws of them."""
-        start, stop = 1, min(3, self.num_draws)
-        if stop <= start:
-            return set()
-        some = [value[start:stop] for value in draws.values()]
-        with torch.no_grad():
-            alone = early(stop - start, 0, *some)
-        names = [node.name for node in output(early)]
-        return {
-            name
-            for name, found, own in zip(names, self._under(start, stop), alone, strict=True)
-            if found.shape != own.shape or not close(found, own)
-        }
 
     def __call__(self, inputs: Sequence[Tensor], block: slice = slice(None)) -> Draws:
         """What the program gives under a block of the draws."""
@@ -108,50 +105,96 @@ class _Cut:
         return found.flatten(self.axis, self.axis + 1)
 
 
-def _split(
-    program: fx.GraphModule, draws: Draws, refused: Collection[str] = ()
-) -> tuple[fx.GraphModule, fx.GraphModule, fx.GraphModule, list[_Cut | None]]:
-    """What follows from the draws alone, from the inputs alone, the rest, and where draws lie.
+class _Compared(fx.Interpreter):
+    """Runs what follows from draws, and compares each value with that of a few of them alone.
 
-    The values of ``refused`` nodes are computed with the rest.
+    Attributes:
+        wrong: Names of values that do not lie draw after draw where their cuts say.
     """
-    nodes = list(program.graph.nodes)
-    numbers, taken = nodes[:2], nodes[2 : 2 + len(draws)]
-    given = [node for node in nodes if node.op == "placeholder"][2 + len(draws) :]
-    of_draws = after(program, lambda node: node is numbers[0] or node in taken)
-    late = after(program, lambda node: node in given or node is numbers[1] or is_random(node))
-    per_draw = sum(value[0].numel() for value in draws.values())
 
-    def cut(node: fx.Node) -> _Cut | None:
-        if node in taken:
-            return _Cut(0, 1)
+    def __init__(
+        self, early: fx.GraphModule, cuts: Mapping[str, _Cut | None], draws: Draws
+    ) -> None:
+        super().__init__(early)
+        self.wrong: set[str] = set()
+        self._alone: dict[str, tuple[_Cut | None, Tensor]] = {}
+        size = len(next(iter(draws.values())))
+        self._start, self._stop = 1, min(3, size)
+        if self._start < self._stop:
+            few = fx.Interpreter(early, garbage_collect_values=False)
+            some = [value[self._start : self._stop] for value in draws.values()]
+            few.run(self._stop - self._start, 0, *some)
+            for node, value in few.env.items():
+                if node.name in cuts:
+                    self._alone[node.name] = cuts[node.name], value
+
+    def run_node(self, n: fx.Node) -> Any:
+        value = super().run_node(n)
+        if n.name in self._alone:
+            cut, own = self._alone[n.name]
+            found = value if cut is None else cut.block(value, self._start, self._stop)
+            if found.shape != own.shape or not close(found, own):
+                self.wrong.add(n.name)
+        return value
+
+
+def _cuts(program: fx.GraphModule, draws: Draws) -> dict[str, _Cut | None]:
+    """By name of all that may be kept: where draws lie in it, ``None`` where it is of all."""
+    nodes = list(program.graph.nodes)
+    number, taken = nodes[0], nodes[2 : 2 + len(draws)]
+    of_draws = after(program, lambda node: node is number or node in taken)
+    per_draw = sum(value[0].numel() for value in draws.values())
+    found: dict[str, _Cut | None] = {}
+    unset: set[fx.Node] = set()
+    for node in nodes:
         sizes = node.meta.get("sizes", ())
         axes = [axis for axis, size in enumerate(sizes) if size.draws or size.both]
-        if len(axes) != 1 or sizes[axes[0]] != Size(0, sizes[axes[0]].draws, 0, 0):
-            return None
-        few = math.prod(size.at(1, 0) for size in sizes) <= KEPT * per_draw + 64
-        return _Cut(axes[0], sizes[axes[0]].draws) if few and node.name not in refused else None
+        if _is_unset(node) or (is_view(node) and node.args[0] in unset):
+            unset.add(node)  # what lies in memory by chance equals nothing
+        elif node in taken:
+            found[node.name] = _Cut(0, 1)
+        elif node not in of_draws:
+            if "sizes" in node.meta or node.op == "get_attr":
+                found[node.name] = None
+        elif len(axes) == 1 and sizes[axes[0]] == Size(0, sizes[axes[0]].draws, 0, 0):
+            if math.prod(size.at(1, 0) for size in sizes) <= KEPT * per_draw + 64:
+                found[node.name] = _Cut(axes[0], sizes[axes[0]].draws)
+    return found
 
-    def keeps(node: fx.Node) -> bool:
-        if node not in of_draws:
-            return "sizes" in node.meta or node.op == "get_attr"
-        return cut(node) is not None
 
+def _is_unset(node: fx.Node) -> bool:
+    """Whether a node is memory into which nothing is written, which differs from call to call."""
+    return getattr(node.target, "overloadpacket", None) in _UNSET
+
+
+def _split(
+    program: fx.GraphModule, draws: int, keeps: Collection[str]
+) -> tuple[fx.GraphModule, fx.GraphModule, fx.GraphModule]:
+    """What follows from so many tensors of draws alone, from the inputs alone, and the rest.
+
+    Of what follows from the draws the nodes of these names alone are kept for the rest.
+    """
+    nodes = list(program.graph.nodes)
+    numbers, taken = nodes[:2], nodes[2 : 2 + draws]
+    given = [node for node in nodes if node.op == "placeholder"][2 + draws :]
+    of_draws = after(program, lambda node: node is numbers[0] or node in taken)
+    of_inputs = after(program, lambda node: node in given or node is numbers[1] or is_random(node))
+    late = set(of_inputs)
     kept: list[fx.Node] = []
     for node in reversed(nodes):
         if node.op == "output":
             late.add(node)
         elif node not in late and node not in numbers and any(user in late for user in node.users):
-            kept.append(node) if keeps(node) else late.add(node)
+            kept.append(node) if node.name in keeps else late.add(node)
     kept.reverse()
     varying = of_draws | after(program, is_random)
     fixed = {n for n in late - varying if n.op == "call_function" and "sizes" in n.meta}
     ends = [n for n in nodes if n in fixed and any(user not in fixed for user in n.users)]
-    early = _part(program, [*numbers, *taken], kept, late)
+    early = _part(program, [*numbers, *taken], kept, of_inputs)
     trunk = _part(program, [numbers[1], *given], ends, varying)
     given_late = [*numbers, *kept, *ends, *given]
     rest = _part(program, given_late, output(program), set(nodes) - late)
-    return early, trunk, rest, [cut(node) if node in of_draws else None for node in kept]
+    return early, trunk, rest
 
 
 def _made_anew(program: fx.GraphModule) -> list[bool]:

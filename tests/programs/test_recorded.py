@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import pyro
@@ -17,12 +17,13 @@ from pyro_opu import batched
 from pyro_opu.models.gaussian_process import gaussian_process
 from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.models.neural_network import bayesian_network
-from pyro_opu.programs.bound import Bound, Pace
+from pyro_opu.programs.bound import Bound, Pace, _cuts, _split
 from pyro_opu.programs.recorded import NotRecorded, Recorded, Size
 from pyro_opu.rng import seeded
 
 Draws = dict[str, Tensor]
 S, D = 9, 3
+WIDE = torch.randn(D, 200)
 DRAWS = {"w": torch.randn(S, D), "s": torch.rand(S)}
 
 
@@ -53,8 +54,30 @@ def flat(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
     return {"flat": z.reshape(-1), "twice": z.repeat(1, 2), "rows": z.new_full((len(z),), 2.0)}
 
 
+def blank(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
+    """Of memory into which nothing is written, one that is filled and two that are drawn."""
+    ones = torch.empty_like(draws["s"]).fill_(1.0)
+    one, each = torch.empty(()), draws["s"].new_empty(len(draws["s"]))
+    noise = torch.rand_like(one.expand(len(ones))) + torch.rand_like(each)
+    return {"z": affine(draws, inputs)["z"] + ones[:, None], "u": noise}
+
+
+def across(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
+    """Draws lie side by side for a while."""
+    flat = draws["w"].T.reshape(-1)
+    for _ in range(5):
+        flat = flat.sin()
+    return {"z": (flat + inputs[0].sum()).reshape(D, -1).T}
+
+
+def wide(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
+    """What is too wide to be kept is asked for twice: by what is kept, and with the inputs."""
+    many = (draws["w"] @ WIDE).exp()
+    return {"z": many.sum(-1)[:, None] * inputs[0].sum(-1), "y": many[:, None] * inputs[0][:, :1]}
+
+
 PROGRAMS: dict[str, Callable[[Draws, Sequence[Tensor]], Draws]] = {
-    each.__name__: each for each in (affine, centred, noisy, in_place, flat)
+    each.__name__: each for each in (affine, centred, noisy, in_place, flat, across, wide)
 }
 
 
@@ -190,6 +213,33 @@ class TestBound:
         targets = {str(node.target) for node in bound.late.graph.nodes}
         assert not any("exp.default" in each for each in targets)
         assert any("exp.default" in str(n.target) for n in bound.recorded.program.graph.nodes)
+
+    @pytest.mark.parametrize("program", [blank, across, wide, noisy])
+    def test_two_splits_are_enough(
+        self, program: Callable[..., Draws], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        splits: list[Collection[str]] = []
+
+        def counted(*args: Any) -> Any:
+            splits.append(args[-1])
+            return _split(*args)
+
+        monkeypatch.setattr("pyro_opu.programs.bound._split", counted)
+        x = torch.randn(6, D)
+        bound = Bound(Recorded(program, DRAWS, [x]), DRAWS)
+        assert len(splits) == (2 if program is across else 1)
+        blocks = []
+        for start in (0, 4, 8):
+            with seeded(0):
+                blocks.append(bound([x], slice(start, start + 4)))
+            part = {name: value[start : start + 4] for name, value in DRAWS.items()}
+            with seeded(0):
+                same(blocks[-1], program(part, [x]))
+
+    def test_keeps_nothing_that_lies_in_memory_by_chance(self) -> None:
+        kept = _cuts(Recorded(blank, DRAWS, [torch.randn(6, D)]).program, DRAWS)
+        assert not any(name.startswith(("empty", "new_empty", "expand")) for name in kept)
+        assert any(name.startswith("fill") for name in kept)
 
     def test_answers_are_nobody_elses(self) -> None:
         """Whoever writes into them changes no draw and no later answer."""
