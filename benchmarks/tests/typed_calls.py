@@ -60,7 +60,7 @@ def main(path: Path) -> None:
 
 def slips(x: Tensor) -> None:
     pyro_opu.distill(draws, x, num_steps="9")  # type: ignore[arg-type] # pyright: ignore
-    pyro_opu.fidelity(x)  # type: ignore[call-arg] # pyright: ignore
+    pyro_opu.fidelity(draws)  # type: ignore[call-arg] # pyright: ignore
     print(pyro_opu.models.no_model)  # type: ignore[attr-defined] # pyright: ignore
 
 
