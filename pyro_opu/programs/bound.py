@@ -172,7 +172,7 @@ def _split(
 ) -> tuple[fx.GraphModule, fx.GraphModule, fx.GraphModule]:
     """What follows from so many tensors of draws alone, from the inputs alone, and the rest.
 
-    Of what follows from the draws the nodes of these names alone are kept for the rest.
+    The rest is given the nodes of these names, of those that follow from the draws.
     """
     nodes = list(program.graph.nodes)
     numbers, taken = nodes[:2], nodes[2 : 2 + draws]
