@@ -104,7 +104,7 @@ class Exact(Teacher):
 
     Attributes:
         teacher: The posterior as :func:`~pyro_opu.as_teacher` reads it.
-        reason: Why its answers are not recorded, "" where they are or it is not known yet.
+        reason: Why its answers at the last inputs are not recorded, "" where they are.
     """
 
     teacher: BaseTeacher
@@ -113,7 +113,7 @@ class Exact(Teacher):
     _wanted: int | None
     _seen: Any
     _held: BaseTeacher | None
-    _said: dict[Hashable, Said | None]
+    _said: dict[Hashable, Said | str]
 
     def _begin(self, teacher: BaseTeacher, num_draws: int | None, chunk_size: int | None) -> None:
         self.teacher, self.chunk_size, self._wanted = teacher, chunk_size, num_draws
@@ -365,25 +365,29 @@ class Exact(Teacher):
     def _said_at(self, x: Tensor) -> Said | None:
         """The record that serves inputs of this shape, ``None`` where there is none."""
         key = x.shape[1:], x.dtype, x.device
-        before = self._said.get(key)
-        if key not in self._said or not (before is None or before.watched.unchanged()):
+        before = self._said.get(key, "")
+        changed = isinstance(before, Said) and not before.watched.unchanged()
+        if key not in self._said or changed:
             with exclusive():
                 self._said[key] = self._record(x)
         said = self._said[key]
         try:
-            if said is not None:
+            if isinstance(said, Said):
                 said.check(x[: said.rows_at_once(x)])
+                self.reason = ""
+                return said
+            self.reason = said
         except NotRecorded as error:
-            self.reason, said = str(error), None
-        return said
+            self.reason = str(error)
+        return None
 
-    def _record(self, x: Tensor) -> Said | None:
+    def _record(self, x: Tensor) -> Said | str:
+        """The record, or why there is none."""
         assert self._held is not None
         try:
             return Said(self._held.posterior_program(x), x, self.chunk_size)
         except Exception as error:  # noqa: BLE001 - whatever cannot be recorded is evaluated
-            self.reason = (str(error).splitlines() or [type(error).__name__])[0]
-            return None
+            return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 class ExactPredictive(Exact, BatchedPredictive):

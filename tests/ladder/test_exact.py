@@ -210,6 +210,13 @@ class TestOneProgram:
         torch.testing.assert_close(posterior.probs(X[:9])[..., 1], (w @ X[:9].T + 1).sigmoid())
         assert "another way" in posterior.reason
 
+    def test_the_reason_is_that_of_the_last_inputs(self) -> None:
+        posterior = exact(MAKERS["samples"]())
+        with pytest.raises(Exception, match="shapes cannot be multiplied"):
+            posterior.draws(X[:, :-1])
+        posterior.draws(X)
+        assert posterior.reason == ""
+
     def test_a_tensor_that_is_written_into(self) -> None:
         scale = torch.ones(())
 
