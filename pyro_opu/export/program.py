@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import pyro
@@ -170,14 +170,20 @@ def _checked(
         raise ArgumentTypeError(
             f"`outputs` must be a list of names; got {outputs!r}. Write ['mean', 'epistemic']."
         )
-    chosen = known if outputs is None else list(outputs)
-    wrong = [name for name in chosen if name not in known]
-    if wrong or not chosen or len(set(chosen)) < len(chosen):
+    advice = f"What a {type(answer).__name__} has no closed form for is not exported."
+    return named_once(known if outputs is None else outputs, known, advice=advice)
+
+
+def named_once(
+    outputs: Sequence[str], known: Collection[str], more: str = "", advice: str = ""
+) -> tuple[str, ...]:
+    """Names of outputs, of those that are known, each once; ``more`` says what else there is."""
+    if not outputs or len(set(outputs)) < len(outputs) or not set(outputs) <= set(known):
         raise ArgumentError(
-            f"`outputs` must name some of {', '.join(known)}, each once; got {chosen}. What a "
-            f"{type(answer).__name__} has no closed form for is not exported."
+            f"`outputs` must name some of {', '.join(known)}{more}, each once; got "
+            f"{list(outputs)}. {advice}".rstrip()
         )
-    return tuple(chosen)
+    return tuple(outputs)
 
 
 def trace(program: FileProgram, inputs: Arguments) -> torch.export.ExportedProgram:

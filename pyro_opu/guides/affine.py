@@ -30,7 +30,7 @@ from pyro_opu.inputs import Form
 from pyro_opu.parts import Part, by_part
 from pyro_opu.utils.chunks import chunks
 
-__all__ = ["Affine", "AffineTrunk", "find_affine"]
+__all__ = ["Affine", "AffineTrunk", "check_affine", "find_affine"]
 
 #: Floating columns, numbers in a table, and numbers in all draws at the rows that are asked about,
 #: at most; rows that are looked at first.
@@ -101,6 +101,18 @@ class Affine:
         return replace(self, mean=mean, factor=factor)
 
 
+def check_affine(x: Tensor, parts: Sequence[Part]) -> None:
+    """Refuse inputs and outcomes that have no closed form, whatever the draws.
+
+    Raises:
+        NoBeginning: inputs of several axes, or several classes.
+    """
+    if x.ndim != 2:
+        raise NoBeginning("inputs of several axes are not affine")
+    if any(part.on_simplex and part.width > 2 for part in parts):
+        raise NoBeginning("logits of several classes have no closed form")
+
+
 @torch.no_grad()
 def find_affine(ask: Asked, x: Tensor, form: Form, parts: Sequence[Part]) -> Affine:
     """Moments of the coefficients, where every draw is affine; a few rows are tried first.
@@ -109,15 +121,11 @@ def find_affine(ask: Asked, x: Tensor, form: Form, parts: Sequence[Part]) -> Aff
         ask: The same draws at every call.
         x: Inputs ``(N, D)``.
         form: Says which columns hold an index.
-        parts: What is observed.
+        parts: What is observed; both have passed :func:`check_affine`.
 
     Raises:
-        NoBeginning: it is not, has too many coefficients, or several classes.
+        NoBeginning: it is not, or has too many coefficients.
     """
-    if x.ndim != 2:
-        raise NoBeginning("inputs of several axes are not affine")
-    if any(part.on_simplex and part.width > 2 for part in parts):
-        raise NoBeginning("logits of several classes have no closed form")
     kinds = tuple(str(part.kind) for part in parts)
     try:
         return _found(_Read(ask, tuple(parts), kinds), x, form)

@@ -123,7 +123,7 @@ def advise(source: Source, x: InputLike) -> Advice:
         300
     """
     request = Request()
-    with run_of(source, x, 0, None, None, False, None) as run, run.random.borrowed():
+    with run_of(source, x, 0) as run, run.random.borrowed():
         x, form = run.inputs.tensor, run.inputs.form
         teacher = finished_teacher(source, x, form=form)
         draws = teacher.max_draws or teacher.default_draws
@@ -161,11 +161,11 @@ def _teaching(
     """Seconds that labels and steps of a default distillation take, at most."""
     plan = plan_of(request, guide, *losses, teacher, x, judge)
     some = x[torch.arange(plan.batch_size, device=x.device) % len(x)]
-    steps, draws = plan.warm_steps + plan.refine_steps, plan.label_draws or plan.warm_draws
+    draws = plan.label_draws or plan.warm_draws
     label, step = trial(guide, losses[0], teacher.draws, some, draws)
-    inputs = plan.labelled or steps * plan.batch_size
+    inputs = plan.labelled or plan.num_steps * plan.batch_size
     calibration = plan.calibration / teacher.num_outputs / draws
-    return tuned.STEP_SPENT * steps * step + label * (inputs + calibration)
+    return tuned.STEP_SPENT * plan.num_steps * step + label * (inputs + calibration)
 
 
 def _exact_ways(teacher: BaseTeacher, draws: int) -> dict[str, Callable[[Tensor], Any]]:

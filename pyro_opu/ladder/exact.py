@@ -334,7 +334,7 @@ class Exact(Teacher):
         said = self._said_at(x)
         if said is None:
             assert self._held is not None
-            return torch.cat(list(self._held.stream(x, num_draws)), 1)
+            return self._held.streamed(x, num_draws)
         whole = said.whole(x)
         if num_draws is not None and self._held is not None:
             index = torch.randperm(len(whole))[: self._held._checked(num_draws)]
@@ -365,12 +365,10 @@ class Exact(Teacher):
     def _said_at(self, x: Tensor) -> Said | None:
         """The record that serves inputs of this shape, ``None`` where there is none."""
         key = x.shape[1:], x.dtype, x.device
-        before = self._said.get(key, "")
-        changed = isinstance(before, Said) and not before.watched.unchanged()
-        if key not in self._said or changed:
+        said = self._said.get(key)
+        if said is None or (isinstance(said, Said) and not said.watched.unchanged()):
             with exclusive():
-                self._said[key] = self._record(x)
-        said = self._said[key]
+                said = self._said[key] = self._record(x)
         try:
             if isinstance(said, Said):
                 said.check(x[: said.rows_at_once(x)])

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, fx
 
 from pyro_opu.checks import ArgumentError, ArgumentTypeError
-from pyro_opu.export.program import FileProgram
+from pyro_opu.export.program import FileProgram, named_once
 from pyro_opu.inputs import Form
 from pyro_opu.ladder.sums import Sums, sums_of
 from pyro_opu.parts import Part, by_part
@@ -244,13 +244,7 @@ def _checked_outputs(outputs: Sequence[str] | str, units: dict[str, str]) -> tup
             unit = units.get(f"{prefix}mean")
             if unit is not None:
                 units[name] = unit
-    wrong = [name for name in names if name not in units]
-    if wrong or not names or len(set(names)) < len(names):
-        raise ArgumentError(
-            f"`outputs` must name some of {', '.join(units)}, or a quantile such as quantile_0.05, "
-            f"each once; got {names}."
-        )
-    return tuple(names)
+    return named_once(names, units, ", or a quantile such as quantile_0.05")
 
 
 def nearest_draws(moments: Tensor, count: int) -> Tensor:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from pyro_opu.programs.agreement import gaps
@@ -15,7 +13,7 @@ from pyro_opu.programs.recorded import VALID, NotRecorded, Recorded, Together, f
 from pyro_opu.programs.vmap import Draws
 from pyro_opu.programs.watched import Watched
 from pyro_opu.rng import exclusive, preserve_rng, seeded
-from pyro_opu.utils.chunks import numbers_at_once
+from pyro_opu.utils.chunks import joined, numbers_at_once
 
 #: The one output of a posterior's program.
 SAID = "said"
@@ -121,14 +119,5 @@ class Said:
 
     def whole(self, x: Tensor) -> Tensor:
         """All of it, ``(S, N, K)``."""
-        parts = [_joined(list(answers), 0) for _, answers in self.blocks(x)]
-        return _joined(parts, 1)
-
-
-def _joined(parts: Sequence[Tensor], dim: int) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim)
-
-
-def numbers_of(draws: Draws) -> int:
-    """Numbers that all draws hold."""
-    return sum(math.prod(value.shape) for value in draws.values())
+        parts = [joined(list(answers), 0) for _, answers in self.blocks(x)]
+        return joined(parts, 1)

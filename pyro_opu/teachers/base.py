@@ -22,7 +22,7 @@ from pyro_opu.programs.recorded import NotRecorded
 from pyro_opu.programs.vmap_rewrites import MOST_COLUMNS
 from pyro_opu.rng import full_precision, preserve_rng
 from pyro_opu.teachers.options import SourceOptions
-from pyro_opu.utils.chunks import numbers_at_once, some_rows
+from pyro_opu.utils.chunks import joined, numbers_at_once, some_rows
 from pyro_opu.utils.warnings import warn_user
 
 #: Draws taken by default from a posterior that can give any number of them.
@@ -129,8 +129,12 @@ class BaseTeacher(Teacher, Generic[D]):
         of the noise's standard deviation, :math:`\\log\\sigma_s(x)`; or those of all sites, side by
         side.
         """
-        said = _joined(list(self.stream(x, num_draws)), dim=1)
+        said = self.streamed(x, num_draws)  # after which the outcome is known
         return self.outcome.plain(said)
+
+    def streamed(self, x: object, num_draws: int | None = None) -> Tensor:
+        """All that :meth:`stream` gives, ``(S, N, K)``."""
+        return joined(list(self.stream(x, num_draws)), 1)
 
     def draws_apart(self, x: Tensor, num_draws: int) -> Tensor:
         """:meth:`draws` of a call each, where they are drawn afresh."""
@@ -154,7 +158,7 @@ class BaseTeacher(Teacher, Generic[D]):
             TypeError: ``x`` is not a floating tensor; what is observed is no class label.
             ValueError: bad ``x`` or ``num_draws``; the model does not give class probabilities.
         """
-        found = _joined(list(self.stream(x, num_draws)), dim=1)
+        found = joined(list(self.stream(x, num_draws)), dim=1)
         self.outcome.check_classes("a posterior")
         return found
 
@@ -327,7 +331,7 @@ class BaseTeacher(Teacher, Generic[D]):
                     self._check_output(self._evaluate(draws[start : start + step], own), len(own))
                     for start in range(0, len(draws), step)
                 ]
-            yield _joined(parts, dim=0)
+            yield joined(parts, dim=0)
 
     def _numbers(self, x: Tensor) -> int:
         """Numbers in the widest tensor of one evaluation at these inputs."""
@@ -379,7 +383,3 @@ def unseen(what: str) -> AttributeError:
     return AttributeError(
         f"{what} is not known before the teacher has seen an input; call .probs(x[:1]) once first."
     )
-
-
-def _joined(parts: list[Tensor], dim: int) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim)

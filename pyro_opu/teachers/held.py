@@ -267,7 +267,7 @@ def _check_repeats(held: HeldTeacher, x: Tensor) -> None:
     """Refuse draws that do not fix the answer."""
     few, rows = held.chosen(range(min(TRIED, held.size))), some_rows(x, TRIED)
     with preserve_rng():
-        first, again = (torch.cat(list(few.stream(rows)), 1) for _ in range(2))
+        first, again = (few.streamed(rows) for _ in range(2))
     # Float rounding of a device that sums in no fixed order; what is drawn afresh differs by more.
     if not held.tensors or not torch.allclose(first, again, rtol=1e-4, atol=1e-4):
         raise ArgumentError(

@@ -14,7 +14,7 @@ from pyro_opu.checks import ArgumentError
 from pyro_opu.choosing import Choice
 from pyro_opu.distributed import ALONE, Ranks
 from pyro_opu.guides import PredictiveGuide, trainable
-from pyro_opu.guides.affine import find_affine
+from pyro_opu.guides.affine import check_affine, find_affine
 from pyro_opu.guides.beginning import NoBeginning, Start
 from pyro_opu.guides.fused import is_fused
 from pyro_opu.guides.joint import marginal_of
@@ -137,8 +137,13 @@ def find_start(
 
 def affine_start(teacher: BaseTeacher, choice: Choice, x: Tensor, form: Form) -> Start:
     """The closed form of a teacher whose draws are affine in the inputs; it is asked quietly."""
-    if teacher.in_steps or x.ndim != 2:
+    parts = choice.outcome.parts
+    if teacher.in_steps:
         return Start(None, "every draw is constant in pieces")
+    try:
+        check_affine(x, parts)
+    except NoBeginning as error:
+        return Start(None, str(error))
     with preserve_rng():
         held = teacher
         if teacher.max_draws is None or teacher.max_draws > tuned.AFFINE_DRAWS:
@@ -146,11 +151,10 @@ def affine_start(teacher: BaseTeacher, choice: Choice, x: Tensor, form: Form) ->
                 held = hold(teacher, x, tuned.AFFINE_DRAWS)
             except ArgumentError:
                 return Start(None, "it draws afresh at every call")
-        ask = lambda rows: torch.cat(list(held.stream(rows)), 1)  # noqa: E731
-        if not torch.equal(ask(x[:2]), ask(x[:2])):
+        if not torch.equal(held.streamed(x[:2]), held.streamed(x[:2])):
             return Start(None, "a draw does not answer the same twice")
         try:
-            return Start(find_affine(ask, x, form, choice.outcome.parts))
+            return Start(find_affine(held.streamed, x, form, parts))
         except NoBeginning as error:
             return Start(None, str(error))
         except Exception as error:  # noqa: BLE001 - at rows that a model may refuse

@@ -141,7 +141,7 @@ def _count(teacher: HeldTeacher, x: Tensor) -> int:
 @torch.no_grad()
 def _ask(teacher: BaseTeacher, x: Tensor, device: torch.device, progress: bool = False) -> Tensor:
     blocks = tracked(((len(b), b) for b in x.split(1024)), "joint labels", len(x), progress)
-    said = [torch.cat(list(teacher.stream(block)), 1) for block in blocks]
+    said = [teacher.streamed(block) for block in blocks]
     return torch.cat(said, 1).to(device, torch.float32)
 
 

@@ -61,11 +61,11 @@ class Run:
 def run_of(
     source: object,
     x: Any,
-    seed: int | None,
-    device: torch.device | str | None,
-    checkpoint: str | os.PathLike[str] | None,
-    progress: bool,
-    callback: Callable[[dict[str, Any]], object] | None,
+    seed: int | None = None,
+    device: torch.device | str | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: bool = False,
+    callback: Callable[[dict[str, Any]], object] | None = None,
 ) -> Iterator[Run]:
     """Begin a run of all ranks, by the arguments of :func:`~pyro_opu.distill`."""
     with together() as ranks:

@@ -83,8 +83,8 @@ POOL_NUMBERS, FEWEST = 2**28, 2**13
 #: Operations to label a pool, and numbers in all draws of its labels, where there are more than
 #: `FEWEST_DRAWS` per input: up to ten seconds of one core. The luck of few draws is noise in steps.
 OPERATIONS, LABELS, FEWEST_DRAWS = 2**38, 2**27, 32
-#: Draws of all blocks together that are enough where all are too dear: twice as many leave students
-#: of Gaussian processes with .7 to .85 of the KL, and take twice the time.
+#: All blocks together have so many draws where every draw costs too much: twice as many leave
+#: students of Gaussian processes with .7 to .85 of the KL, and take twice the time.
 JOINT_DRAWS = 2**14
 #: Operations of labels that a student of many weights is worth, as a multiple of those of its
 #: steps: by a third of them that of MC dropout on MNIST learns the luck of the draws, and is left

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 import torch
@@ -59,3 +59,8 @@ def spread_rows(x: Tensor, most: int) -> Tensor:
 def some_rows(x: Tensor, rows: int) -> Tensor:
     """The first rows of ``x``, repeated where it has fewer."""
     return x[torch.arange(rows, device=x.device) % len(x)]
+
+
+def joined(parts: Sequence[Tensor], dim: int) -> Tensor:
+    """Blocks as one tensor, without a copy of one alone."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim)

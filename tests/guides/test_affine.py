@@ -200,7 +200,7 @@ def test_draws_that_are_not_normal_are_taught_from_the_closed_form(
 
 def test_the_first_rank_decides_whether_to_rest() -> None:
     source = Predictive(model(AFFINE["varying slopes"]), draws(), return_sites=("obs",))
-    with run_of(source, rows(), 0, None, None, False, None) as run, run.random.borrowed():
+    with run_of(source, rows(), 0) as run, run.random.borrowed():
         inputs = run.inputs
         teacher = finished_teacher(source, inputs.tensor, form=inputs.form)
         choice = choice_of(teacher.outcome)

@@ -296,7 +296,7 @@ def test_the_variance_averaged_over_classes_is_that_of_the_draws(directions, mon
 
 @pytest.mark.parametrize(("loss", "steps"), [(None, 0), ("moments", 1000)])
 def test_a_student_that_begins_at_what_is_attainable_takes_few_steps(loss, steps):
-    """Of a normal posterior of a logistic regression: none, and some where it is told."""
+    """A logistic regression takes no step, and some where a loss is asked for."""
     torch.manual_seed(0)
     x = torch.randn(200, 6)
     predictive = Predictive(logistic, {"w": torch.ones(6) + 0.3 * torch.randn(400, 6)})

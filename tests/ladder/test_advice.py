@@ -76,7 +76,7 @@ def test_bytes_are_those_of_all_draws(quick: None) -> None:
 
 
 def advised(exact: tuple[Any, Any], student: tuple[Any, Any], way: str = STUDENT) -> Advice:
-    """Of these milliseconds; distilling takes ten seconds."""
+    """The advice at these milliseconds; distilling takes ten seconds."""
     teacher = pyro_opu.as_teacher(lambda x: x)
     return advice._advised({EXACT: exact, way: student}, 10.0, teacher, X, S)
 

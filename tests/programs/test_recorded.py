@@ -55,7 +55,7 @@ def flat(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
 
 
 def blank(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
-    """Of memory into which nothing is written, one that is filled and two that are drawn."""
+    """Uniform numbers are drawn, beside memory that is never written and memory that is filled."""
     ones = torch.empty_like(draws["s"]).fill_(1.0)
     one, each = torch.empty(()), draws["s"].new_empty(len(draws["s"]))
     noise = torch.rand_like(one.expand(len(ones))) + torch.rand_like(each)

@@ -212,7 +212,7 @@ def test_sizes_by_memory_and_by_what_the_loss_reads() -> None:
     [
         (None, 1, 500),  # no more of a posterior that draws afresh
         (1000, 1, 1000),  # all, without luck
-        (1000, 2**15, 512),  # too dear for all
+        (1000, 2**15, 512),  # all would cost too much
         (1000, 2**17, 128),  # fewer are affordable
         (None, 2**30, 32),
     ],
@@ -232,7 +232,7 @@ def test_draws_by_cost_and_by_luck(held: int | None, cost: int, draws: int) -> N
     ],
 )
 def test_draws_by_the_operations_of_the_steps(steps: int, draws: int) -> None:
-    """Labels of a dear posterior, at 2^16 inputs of 10 classes."""
+    """Labels of a posterior that costs much, at 2^16 inputs of 10 classes."""
     facts = Facts(200, 2, 10, draw_cost=2**18)
     assert facts.labels(MOMENTS, 2**16, 32, fixed=False, steps=steps)[1] == draws
 
