@@ -89,8 +89,9 @@ def check_probs(name: str, p: object, shape: str = "(..., C)") -> Tensor:
     Example:
         >>> check_probs("probs", torch.tensor([[0.5, 0.2]]))
         Traceback (most recent call last):
-        ValueError: `probs` must hold probabilities over its last axis, rows that are >= 0 and sum \
-to 1; got a smallest entry 0.2 and a sum off by 0.3. Apply softmax(-1), or divide by sum(-1).
+        pyro_opu.checks.errors.ArgumentError: `probs` must hold probabilities over its last \
+axis, rows that are >= 0 and sum to 1; got a smallest entry 0.2 and a sum off by 0.3. \
+Apply softmax(-1), or divide by sum(-1).
     """
     p = check_floating(name, check_tensor(name, p, shape))
     if p.ndim == 0 or p.numel() == 0:
@@ -152,8 +153,9 @@ def check_inputs(
     Example:
         >>> check_inputs(torch.zeros(3), "inputs")
         Traceback (most recent call last):
-        ValueError: `inputs` must have shape (N, D) or (N, *input_shape); got (3,). For a single \
-input pass inputs[None]; for one feature per input pass inputs[:, None].
+        pyro_opu.checks.errors.ArgumentError: `inputs` must have shape (N, D) or (N, \
+*input_shape); got (3,). For a single input pass inputs[None]; \
+for one feature per input pass inputs[:, None].
     """
     advice = f"Convert it with torch.as_tensor({argument}, dtype=torch.float32)."
     x = check_floating(argument, check_tensor(argument, x, "(N, *input_shape)", advice))

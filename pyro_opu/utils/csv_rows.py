@@ -26,8 +26,8 @@ def csv_rows(content: bytes, width: int, header: bool | None = None) -> tuple[Te
         (tensor([[40.,  1.]], dtype=torch.float64), 'age,dose')
         >>> csv_rows(b"40,NA\\n50,1\\n", 2)
         Traceback (most recent call last):
-        ValueError: `table` must hold finite numbers; line 1 has 'NA' in column 2. With --header \
-the first line is left out, with --no-header it is read as numbers.
+        pyro_opu.checks.errors.ArgumentError: `table` must hold finite numbers; line 1 has 'NA' \
+in column 2. With --header the first line is left out, with --no-header it is read as numbers.
 
     Raises:
         ValueError: not UTF-8 or no CSV; a line of another width, with a cell that is no number, or
