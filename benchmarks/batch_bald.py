@@ -35,9 +35,9 @@ from pyro.infer import MCMC, Predictive
 from torch import Tensor
 
 import pyro_opu
-from benchmarks.digits import Digits, digits
-from benchmarks.results import parser, record_seeds
-from benchmarks.timing import spans
+from papers.digits import Digits, digits
+from papers.results import parser, record_seeds
+from papers.timing import spans
 from pyro_opu.joint import PoolDraws, batch_bald, joint_information, total
 from pyro_opu.models.dropout import DropoutGuide
 from pyro_opu.models.neural_network import (

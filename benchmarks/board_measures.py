@@ -26,7 +26,7 @@ from torch import Tensor, nn
 import pyro_opu
 from benchmarks.board_posteriors import Task, task
 from benchmarks.memory import in_a_process, peak_of
-from benchmarks.timing import timed
+from papers.timing import timed
 from pyro_opu.judging.yardstick import typical_factor
 from pyro_opu.metrics.normals import teacher_moments
 from pyro_opu.metrics.uncertainty import epistemic_uncertainty

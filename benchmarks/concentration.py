@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 import pyro_opu
-from benchmarks.digits import digits
 from benchmarks.posteriors import SIZES
-from benchmarks.results import Tables, parser, record_seeds
+from papers.digits import digits
+from papers.results import Tables, parser, record_seeds
 from pyro_opu.judging.classes import CERTAINTY, class_of
 from pyro_opu.models.neural_network import dropout_network, fit_network
 from pyro_opu.objectives.moments import gini_parts

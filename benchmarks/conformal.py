@@ -27,7 +27,7 @@ from torch import Tensor
 
 import pyro_opu
 from benchmarks.novelty import digits, table
-from benchmarks.results import parser, record_seeds
+from papers.results import parser, record_seeds
 from pyro_opu.models.neural_network import dropout_network, fit_network
 
 SETS = ("digits", "Spambase", "Pima")

@@ -29,9 +29,9 @@ from pyro.infer.autoguide import AutoNormal
 from torch import Tensor
 
 import pyro_opu
-from benchmarks import datasets
-from benchmarks.digits import digits
-from benchmarks.results import parser, record_seeds
+from papers import datasets
+from papers.digits import digits
+from papers.results import parser, record_seeds
 from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.models.neural_network import (
     bayesian_network,

@@ -32,9 +32,9 @@ from sklearn.tree import DecisionTreeClassifier
 from torch import Tensor
 
 import pyro_opu
-from benchmarks import datasets
-from benchmarks.results import parser, record_seeds
-from benchmarks.timing import timed
+from papers import datasets
+from papers.results import parser, record_seeds
+from papers.timing import timed
 from pyro_opu.metrics.ranks import spearman
 
 SETS = ("pima", "spambase", "breast_cancer")

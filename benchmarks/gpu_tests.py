@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.results import finish, parser
+from papers.results import finish, parser
 
 RUNS = {
     "gpu": ("-m", "gpu"),

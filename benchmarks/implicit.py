@@ -24,8 +24,8 @@ import torch
 from pyro.infer import Predictive
 from torch import Tensor, nn
 
-from benchmarks.results import Tables, parser, record_seeds
-from benchmarks.timing import timed
+from papers.results import Tables, parser, record_seeds
+from papers.timing import timed
 from pyro_opu import Training, distill
 from pyro_opu.guides import ImplicitGuide
 from pyro_opu.guides.table import TableGuide

@@ -41,7 +41,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import pyro_opu
-from benchmarks.results import Tables, parser, record_seeds, say
+from papers.results import Tables, parser, record_seeds, say
 from pyro_opu.guides.joint import JointGuide
 from pyro_opu.models.neural_network import dropout_network, fit_network
 from pyro_opu.teachers.held import hold

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import pyro_opu
-from benchmarks.timing import spans
+from papers.timing import spans
 
 
 def nearness(report: pyro_opu.FidelityReport) -> dict[str, Any]:
@@ -40,14 +40,3 @@ def passes(fast: Any, network: nn.Module, x: Tensor, budget: float) -> dict[str,
     ms = {name: 1e3 * each.median for name, each in spans(calls, budget=budget).items()}
     ratios = {"one pass / plug-in": "one pass, ms", "fused / plug-in": "fused, ms"}
     return ms | {name: ms[way] / ms["plug-in, ms"] for name, way in ratios.items()}
-
-
-def student_name(end: str, guide: Any) -> str:
-    """ "default (the posterior's network, 32-32 on it)" or "teacher's widths (400-400)"."""
-    trunk = guide.config["trunk"]
-    widths = "-".join(map(str, trunk["hidden"]))
-    moments = trunk["kind"] in ("moments", "process")
-    if moments or trunk["kind"] in ("network", "tempered"):  # a small network beside it
-        own = f"moments of logits, {widths} on them"
-        widths = own if moments else f"the posterior's network, {widths} on it"
-    return f"{end.removeprefix(', ') or 'default'} ({widths})"

@@ -22,10 +22,10 @@ from pyro.ops.stats import split_gelman_rubin
 from torch import Tensor
 
 import pyro_opu
-from benchmarks.digits import Digits, Split, digits
 from benchmarks.main_job_picture import draw
-from benchmarks.results import finish, parser
-from benchmarks.timing import timed
+from papers.digits import Digits, Split, digits
+from papers.results import finish, parser
+from papers.timing import timed
 from pyro_opu.models.logistic_regression import logistic_regression
 
 COMPONENTS = 16

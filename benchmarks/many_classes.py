@@ -22,7 +22,7 @@ from torch import Tensor, nn
 import pyro_opu
 from benchmarks.judging import nearness, passes
 from benchmarks.memory import in_a_process, peak_of
-from benchmarks.results import Tables, parser, record_seeds
+from papers.results import Tables, parser, record_seeds
 from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.models.neural_network import fit_network
 from pyro_opu.models.variational import fit_svi, mean_field

@@ -29,7 +29,7 @@ import torch
 from pyro.infer import Predictive
 
 import pyro_opu
-from benchmarks.results import finish, parser, say
+from papers.results import finish, parser, say
 from pyro_opu import PredictiveGuide
 from pyro_opu.models.logistic_regression import logistic_regression
 

@@ -40,10 +40,10 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
 import pyro_opu
-from benchmarks import datasets
-from benchmarks.mnist import SIZES, pixels
-from benchmarks.results import parser, record_seeds
-from benchmarks.timing import timed
+from papers import datasets
+from papers.mnist import SIZES, pixels
+from papers.results import parser, record_seeds
+from papers.timing import timed
 from pyro_opu.models.neural_network import dropout_network, fit_network
 
 #: Teacher's draws that are judged, and the neighbour that a distance is taken to.

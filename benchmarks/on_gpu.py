@@ -22,10 +22,10 @@ from torch import nn
 
 import pyro_opu
 from benchmarks.judging import nearness
-from benchmarks.mnist import images, judged, trained
-from benchmarks.results import Tables, finish, over_seeds, parser
 from benchmarks.speed import Call, Kit, subject
-from benchmarks.timing import spans
+from papers.mnist import images, judged, trained
+from papers.results import Tables, finish, over_seeds, parser
+from papers.timing import spans
 from pyro_opu.export.capture import GraphPass
 
 DRAWS, ROWS, MANY = 500, 1000, 100_000

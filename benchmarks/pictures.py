@@ -18,7 +18,7 @@ often each of the three puts class 0 where on the edge. The energy distance is t
 ``concentration.png`` and ``risk_coverage.png`` are of the same MNIST student: its concentration on
 MNIST and on three other test sets, and the errors of both among the digits that are kept.
 
-The teacher is the dropout network of ``benchmarks.mnist`` after 5 epochs on 40,000 training rows,
+The teacher is the dropout network of ``papers.mnist`` after 5 epochs on 40,000 training rows,
 so that the whole command takes three minutes; the student is distilled in 1,000 steps from the
 20,000 other rows, without labels and without any image of another set.
 
@@ -35,10 +35,10 @@ import torch
 from torch import Tensor
 
 import pyro_opu
-from benchmarks import datasets
 from benchmarks.known import KNOWN
-from benchmarks.mnist import images, pixels, trained
-from benchmarks.results import parser
+from papers import datasets
+from papers.mnist import images, pixels, trained
+from papers.results import parser
 from pyro_opu import plots
 from pyro_opu.metrics.distances import energy_distance
 from pyro_opu.plots.colours import BLUE, GREEN, ORANGE

@@ -11,9 +11,9 @@ from pyro.infer import MCMC, Predictive
 from pyro.infer.autoguide import AutoMultivariateNormal
 from torch import Tensor
 
-from benchmarks import datasets
-from benchmarks.digits import digits
 from benchmarks.main_job import principal_components
+from papers import datasets
+from papers.digits import digits
 from pyro_opu import PolyaGammaGibbs
 from pyro_opu.models.dropout import DropoutGuide
 from pyro_opu.models.gaussian_process import gaussian_process, inducing_points

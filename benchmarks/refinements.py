@@ -24,7 +24,7 @@ from torch import Tensor
 import pyro_opu
 from benchmarks.known import KNOWN
 from benchmarks.posteriors import Data, make
-from benchmarks.results import Tables, over_seeds, parser, record_seeds, spread
+from papers.results import Tables, over_seeds, parser, record_seeds, spread
 from pyro_opu import EnergyDistance, MomentMatching, Objective, WassersteinELBO
 from pyro_opu.metrics.distances import energy_distance, kl_divergence
 from pyro_opu.metrics.uncertainty import epistemic_uncertainty

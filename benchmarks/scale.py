@@ -23,10 +23,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import pyro_opu
-from benchmarks.digits import digits
 from benchmarks.posteriors import SIZES
-from benchmarks.results import finish, over_seeds, parser, say
 from benchmarks.scale_worker import Job, network
+from papers.digits import digits
+from papers.results import finish, over_seeds, parser, say
 from pyro_opu.models.neural_network import dropout_network, fit_network
 
 #: Of one rank's time per step, what two ranks may take.

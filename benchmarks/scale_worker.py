@@ -18,8 +18,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import pyro_opu
-from benchmarks.digits import digits
 from benchmarks.posteriors import SIZES
+from papers.digits import digits
 from pyro_opu.distributed import join
 from pyro_opu.models.neural_network import dropout_network
 

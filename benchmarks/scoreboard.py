@@ -49,7 +49,7 @@ import torch
 import pyro_opu
 from benchmarks import board_measures as measures
 from benchmarks.board_posteriors import POSTERIORS
-from benchmarks.results import processor
+from papers.results import processor
 from pyro_opu.judging.yardstick import MOST_DRAWS
 from pyro_opu.utils import files
 

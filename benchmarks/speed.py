@@ -37,8 +37,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import pyro_opu
-from benchmarks.results import finish, parser, say
-from benchmarks.timing import timed
+from papers.results import finish, parser, say
+from papers.timing import timed
 from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.models.neural_network import bayesian_network, convolutional_network, perceptron
 

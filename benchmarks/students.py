@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 
 import pyro_opu
-from benchmarks.digits import no_digits
 from benchmarks.known import CORNER_WEIGHTS, CORNERS, chosen, line
 from benchmarks.posteriors import make
-from benchmarks.results import Tables, over_seeds, parser, record_seeds
+from papers.digits import no_digits
+from papers.results import Tables, over_seeds, parser, record_seeds
 from pyro_opu import rivals
 
 

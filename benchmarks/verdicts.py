@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 import pyro_opu
-from benchmarks.results import finish, parser
+from papers.results import finish, parser
 from pyro_opu.distributions import Empirical, PredictiveDirichlet
 from pyro_opu.distributions.dirichlet import moment_matched
 from pyro_opu.distributions.normal import PredictiveNormal

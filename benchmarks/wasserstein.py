@@ -21,9 +21,9 @@ from typing import Any
 import torch
 
 import pyro_opu
-from benchmarks.digits import digits
 from benchmarks.posteriors import SIZES
-from benchmarks.results import Tables, parser, record_seeds
+from papers.digits import digits
+from papers.results import Tables, parser, record_seeds
 from pyro_opu import PredictiveDirichlet, WassersteinELBO
 from pyro_opu.metrics.distances import wasserstein1
 from pyro_opu.models.neural_network import dropout_network, fit_network

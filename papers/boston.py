@@ -35,9 +35,9 @@ from torch.func import functional_call
 from torch.nn.functional import softplus
 
 import pyro_opu
-from benchmarks import datasets
-from benchmarks.results import Tables, parser, record_seeds, spread
+from papers import datasets
 from papers.chains import relu_student
+from papers.results import Tables, parser, record_seeds, spread
 from pyro_opu.guides.normal import GaussianGuide
 from pyro_opu.models.neural_network import bayesian_network, perceptron
 from pyro_opu.rivals.online import online_dark_knowledge

@@ -30,10 +30,10 @@ from pyro.infer import Predictive
 from torch import Tensor
 
 import pyro_opu
-from benchmarks import datasets
-from benchmarks.results import Tables, parser, record_seeds, say, spread
+from papers import datasets
 from papers.chains import Samples, descended, four_chains, relu_student, sgld
 from papers.pictures import planes
+from papers.results import Tables, parser, record_seeds, say, spread
 from pyro_opu.guides import PointGuide
 from pyro_opu.models.neural_network import bayesian_network, perceptron
 from pyro_opu.rivals.online import online_dark_knowledge

@@ -22,8 +22,8 @@ from pyro.ops.stats import effective_sample_size, gelman_rubin
 from torch import Tensor
 
 import pyro_opu
-from benchmarks import datasets
-from benchmarks.results import Tables, parser, record_seeds, spread
+from papers import datasets
+from papers.results import Tables, parser, record_seeds, spread
 from pyro_opu.models.gaussian_process import gaussian_process, inducing_points
 from pyro_opu.models.sgpmc import SGPMC, sgpmc, svgp
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.datasets.sources import cache_folder
+from papers.datasets.sources import cache_folder
 
 
 def held(name: str, settings: Any, make: Callable[[], Any], quick: bool) -> tuple[Any, float]:

@@ -25,9 +25,9 @@ import torch
 from pyro.infer import Predictive
 from torch import Tensor, nn
 
-from benchmarks.digits import Digits, digits
-from benchmarks.results import Tables, over_seeds, parser, record_seeds, say
+from papers.digits import Digits, digits
 from papers.laplace_answers import fitted
+from papers.results import Tables, over_seeds, parser, record_seeds, say
 from pyro_opu import as_teacher, inverse_laplace_bridge, laplace_bridge, probit_predictive
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.metrics.distances import energy_distance, kl_divergence

@@ -46,8 +46,7 @@ import torch
 from torch import Tensor, nn
 
 import pyro_opu
-from benchmarks import datasets
-from benchmarks.results import Tables, over_seeds, parser, record_seeds
+from papers import datasets
 from papers.laplace_answers import (
     Gaussian,
     auroc,
@@ -61,6 +60,7 @@ from papers.laplace_answers import (
     trivial,
 )
 from papers.laplace_speed import draw, of_dirichlets, speed_tests
+from papers.results import Tables, over_seeds, parser, record_seeds
 from pyro_opu.metrics.distances import kl_divergence
 from pyro_opu.models.laplace_network import NetworkLaplace
 from pyro_opu.models.neural_network import convolutional_network, fit_network

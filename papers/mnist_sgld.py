@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from benchmarks import datasets
-from benchmarks.results import finish, parser, say
+from papers import datasets
+from papers.results import finish, parser, say
 from pyro_opu.models.neural_network import bayesian_network, perceptron
 from pyro_opu.samplers import SGLD
 

@@ -53,9 +53,9 @@ import torch
 from torch import Tensor
 
 import pyro_opu
-from benchmarks.mnist import SIZES
 from papers import opu_table1, opu_table2, opu_table3
 from papers.held import held
+from papers.mnist import SIZES
 from papers.protocol import PROTOCOLS, transfer
 from papers.summaries import ERRORS, PAPER_OUTSIDE, Paper, less, names, of, over_seeds
 from papers.tables import Method, Split, Table, default_student, options, posterior, run, student

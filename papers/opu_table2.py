@@ -7,7 +7,7 @@ transfer inputs, distorted by `default_transfer`. No student but DPN sees an ima
 set. Measures and times are those of `papers/tables.py`; the time is that of the 10,000 test rows on
 one core, a posterior's that of 500 passes, of which 10 are timed.
 
-- MCDP: dropout at a rate of 0.5 (`benchmarks/mnist.py`), 500 draws.
+- MCDP: dropout at a rate of 0.5 (`papers/mnist.py`), 500 draws.
 - SGLD: BDK's sampler and prior (`papers/mnist_sgld.py`), 500 draws, one in 60 steps after a burn-in
   of 10,000; the paper takes one at every step, and says no more of the chain.
 - OPU: `distill` of a network 784-400-400-10 for the mean, as the paper's, and one 784-32-32-1 for
@@ -45,10 +45,9 @@ from pyro.infer import Predictive
 from torch import Tensor, nn
 
 import pyro_opu
-from benchmarks import datasets
-from benchmarks.datasets import Dataset
-from benchmarks.mnist import SIZES, pixels, trained
-from papers import mnist_sgld
+from papers import datasets, mnist_sgld
+from papers.datasets import Dataset
+from papers.mnist import SIZES, pixels, trained
 from papers.tables import (
     Method,
     Paper,

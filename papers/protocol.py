@@ -31,7 +31,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from benchmarks import datasets
+from papers import datasets
 from papers.tables import Split
 from pyro_opu.transfer import Mixture, Stretch, default_transfer
 

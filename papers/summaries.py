@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import NamedTuple
 
-from benchmarks.results import spread
+from papers.results import spread
 
 ERRORS = "misclassification"
 #: Fixed in advance, for errors and for what is outside: of teachers, of students.

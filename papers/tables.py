@@ -27,11 +27,10 @@ from pyro.infer import Predictive
 from torch import Tensor
 
 import pyro_opu
-from benchmarks import datasets
-from benchmarks.judging import student_name
-from benchmarks.results import Tables, finish, keep, kept, parser, say
-from benchmarks.timing import timed
+from papers import datasets
+from papers.results import Tables, finish, keep, kept, parser, say
 from papers.summaries import ERRORS, TRIVIAL, Key, Paper, key_of, summary
+from papers.timing import timed
 from pyro_opu.metrics.ranks import spearman
 from pyro_opu.metrics.scores import calibration
 from pyro_opu.reports.answers import is_student
@@ -260,3 +259,14 @@ def clock(made: dict[str, Method], x: Tensor, budgets: tuple[float, float]) -> d
         batched = seconds[f"{teacher}, batched"]
         found[name]["speed-up over batched"] = batched / seconds[name]
     return found
+
+
+def student_name(end: str, guide: Any) -> str:
+    """ "default (the posterior's network, 32-32 on it)" or "teacher's widths (400-400)"."""
+    trunk = guide.config["trunk"]
+    widths = "-".join(map(str, trunk["hidden"]))
+    moments = trunk["kind"] in ("moments", "process")
+    if moments or trunk["kind"] in ("network", "tempered"):  # a small network beside it
+        own = f"moments of logits, {widths} on them"
+        widths = own if moments else f"the posterior's network, {widths} on it"
+    return f"{end.removeprefix(', ') or 'default'} ({widths})"

@@ -25,10 +25,10 @@ from pyro.infer import Predictive
 from torch import Tensor
 
 import pyro_opu
-from benchmarks import datasets
-from benchmarks.results import Tables, over_seeds, parser, record_seeds, say
+from papers import datasets
 from papers.chains import Samples, descended, four_chains, relu_student, sgld
 from papers.pictures import cubics
+from papers.results import Tables, over_seeds, parser, record_seeds, say
 from pyro_opu.guides.normal import GaussianGuide
 from pyro_opu.models.likelihoods import regression
 from pyro_opu.models.neural_network import bayesian_network, perceptron

@@ -10,9 +10,7 @@ import torch
 
 import pyro_opu
 from benchmarks import memory, speed
-from benchmarks.judging import student_name
 from benchmarks.speed import JittedPredictive, Kit, absent, laplace_ways, subject
-from pyro_opu.models.neural_network import dropout_network
 
 #: Two classes are another model for the regression alone.
 SUBJECTS = [("mlp", 10), ("convolution", 10), ("logistic", 2), ("logistic", 3)]
@@ -84,16 +82,6 @@ def test_laplace() -> None:
 
 def test_what_is_not_there() -> None:
     assert absent("no_such_package") and not absent("torch")
-
-
-def test_names_of_students() -> None:
-    x = torch.randn(20, 3)
-    short = pyro_opu.Training(num_steps=1, recalibrate=False)
-    made = pyro_opu.distill(dropout_network((3, 8, 3)), x, training=short, progress=False)
-    name = student_name("", made.guide)
-    assert name == "default (the posterior's network, 128-128 on it)"
-    wide = pyro_opu.PredictiveGuide.for_inputs(x, 2, hidden=(8,))
-    assert student_name(", teacher's widths", wide) == "teacher's widths (8)"
 
 
 def test_picture(tmp_path: Path) -> None:

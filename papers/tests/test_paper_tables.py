@@ -8,8 +8,8 @@ from scipy.stats import spearmanr
 from sklearn.metrics import roc_auc_score
 
 import pyro_opu
-from benchmarks.datasets import Dataset, standardize
 from papers import opu_table3, protocol, tables
+from papers.datasets import Dataset, standardize
 from papers.protocol import outside
 from papers.summaries import (
     Paper,
@@ -28,9 +28,11 @@ from papers.tables import (
     judged,
     readings,
     run,
+    student_name,
     trivial,
 )
 from pyro_opu.metrics.distances import kl_divergence
+from pyro_opu.models.neural_network import dropout_network
 
 ROWS, COLUMNS = 40, 5
 FILE = "papers/made_up.py"
@@ -302,3 +304,13 @@ def test_times_of_a_share_of_the_draws_are_those_of_all(monkeypatch):
     assert slow["teacher"]["answer, ms"] == pytest.approx(10 * fast["teacher"]["answer, ms"])
     assert slow["student"]["speed-up"] == pytest.approx(10 * fast["student"]["speed-up"])
     assert slow["student"]["answer, ms"] == fast["student"]["answer, ms"]
+
+
+def test_names_of_students() -> None:
+    x = torch.randn(20, 3)
+    short = pyro_opu.Training(num_steps=1, recalibrate=False)
+    made = pyro_opu.distill(dropout_network((3, 8, 3)), x, training=short, progress=False)
+    name = student_name("", made.guide)
+    assert name == "default (the posterior's network, 128-128 on it)"
+    wide = pyro_opu.PredictiveGuide.for_inputs(x, 2, hidden=(8,))
+    assert student_name(", teacher's widths", wide) == "teacher's widths (8)"

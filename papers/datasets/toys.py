@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from benchmarks.datasets.record import Dataset, generator
+from papers.datasets.record import Dataset, generator
 from pyro_opu.checks import in_range, positive_int
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import results
+from papers import results
 
 DOC = '"""What is found.\n\npython -m folder.study\n\nHow ``it`` is done.\n"""\n'
 

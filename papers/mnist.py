@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from benchmarks import datasets
-from benchmarks.datasets import Dataset
+from papers import datasets
+from papers.datasets import Dataset
 from pyro_opu.models.neural_network import dropout_network, fit_network
 
 SIZES = (784, 400, 400, 10)

@@ -9,8 +9,8 @@ import torch
 from torch.nn.functional import interpolate
 from torch.nn.functional import pad as padded
 
-from benchmarks.datasets.record import Dataset
-from benchmarks.datasets.sources import File, PathLike, content
+from papers.datasets.record import Dataset
+from papers.datasets.sources import File, PathLike, content
 from pyro_opu.checks import check_bool, positive_int
 
 #: Folder -> servers of its files.
@@ -68,7 +68,7 @@ def mnist(*, train: bool = True, root: PathLike | None = None, download: bool = 
     Args:
         train: The training rows, or the test rows.
         root: The data folder, with the files in ``MNIST/raw`` (the layout of torchvision), packed
-            or unpacked; see :mod:`benchmarks.datasets`.
+            or unpacked; see :mod:`papers.datasets`.
         download: Whether to download missing files (12 MB) into the cache.
 
     Example:

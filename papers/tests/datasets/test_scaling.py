@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import datasets
 from datasets.dataset_files import numbered
+from papers import datasets
 
 
 def loop_standardize(train: np.ndarray, x: np.ndarray) -> np.ndarray:

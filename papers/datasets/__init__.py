@@ -4,7 +4,7 @@ Every loader returns a :class:`Dataset` with inputs ``x`` and labels or targets 
 scaled on loading; :func:`split` first, then :func:`standardize` or :func:`l2_columns`, which are
 fitted on the training rows:
 
-    >>> from benchmarks import datasets
+    >>> from papers import datasets
     >>> train, test = datasets.split(datasets.two_moons(200), test=0.1, seed=0)
     >>> train, test = datasets.standardize(train, test)
     >>> train
@@ -19,10 +19,10 @@ unless ``download=False``. A missing file raises ``FileNotFoundError``, one with
 
 from __future__ import annotations
 
-from benchmarks.datasets.images import fashion_mnist, kmnist, mnist, semeion
-from benchmarks.datasets.record import Dataset, l2_columns, split, standardize
-from benchmarks.datasets.tabular import boston_housing, pima, spambase
-from benchmarks.datasets.toys import toy_classification, toy_regression, two_moons
+from papers.datasets.images import fashion_mnist, kmnist, mnist, semeion
+from papers.datasets.record import Dataset, l2_columns, split, standardize
+from papers.datasets.tabular import boston_housing, pima, spambase
+from papers.datasets.toys import toy_classification, toy_regression, two_moons
 
 __all__ = [
     "Dataset",

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import datasets
-from benchmarks.datasets.sources import File
+from papers import datasets
+from papers.datasets.sources import File
 
 
 def md5(data: bytes) -> str:

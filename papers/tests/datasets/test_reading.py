@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import datasets
-from benchmarks.datasets import images, tabular
 from datasets.dataset_files import everything_in, md5, put, url
+from papers import datasets
+from papers.datasets import images, tabular
 
 
 def idx(values: np.ndarray) -> bytes:

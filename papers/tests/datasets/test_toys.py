@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import datasets
+from papers import datasets
 
 
 def test_two_moons_is_that_of_scikit_learn():

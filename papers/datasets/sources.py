@@ -41,7 +41,7 @@ def cache_folder() -> Path:
 def content(file: File, root: PathLike | None = None, download: bool = True) -> bytes:
     """The verified bytes of a file, unpacked if it is an archive.
 
-    It is read as :mod:`benchmarks.datasets` says, and downloaded whole and verified, or not at all.
+    It is read as :mod:`papers.datasets` says, and downloaded whole and verified, or not at all.
     """
     kinds = (str, os.PathLike, type(None))
     instance_of("root", root, kinds, "a path or None", "Pass the data folder.")

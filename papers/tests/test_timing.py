@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from benchmarks import timing
+from papers import timing
 
 CPU = torch.device("cpu")
 

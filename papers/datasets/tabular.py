@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.datasets.record import Dataset
-from benchmarks.datasets.sources import File, PathLike, content
+from papers.datasets.record import Dataset
+from papers.datasets.sources import File, PathLike, content
 
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
 _PLOTLY = "https://raw.githubusercontent.com/plotly/datasets/"  # Pima is no longer at UCI

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import torch
 
-from benchmarks import datasets
+from papers import datasets
 
 X, Y = torch.zeros(8, 3), torch.zeros(8, dtype=torch.long)
 BROKEN = torch.full((8, 3), math.nan)

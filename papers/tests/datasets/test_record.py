@@ -8,8 +8,8 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 import torch
 
-from benchmarks import datasets
 from datasets.dataset_files import numbered
+from papers import datasets
 
 
 def test_record_is_frozen_short_and_checked():

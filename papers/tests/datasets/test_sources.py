@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.datasets import sources
-from benchmarks.datasets.sources import File, cache_folder, content
 from datasets.dataset_files import BODY, a_file, everything_in, md5, put, url
+from papers.datasets import sources
+from papers.datasets.sources import File, cache_folder, content
 
 
 def test_root_goes_before_environment_before_cache(nowhere, tmp_path, monkeypatch):

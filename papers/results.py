@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 import pyro_opu
-from benchmarks.datasets.sources import cache_folder
+from papers.datasets.sources import cache_folder
 from pyro_opu.utils import files
 
 Row = dict[str, Any]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import datasets
+from papers import datasets
 
 
 @pytest.mark.data
