@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch._ops import OpOverload
 from torch.func import functionalize
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -33,6 +34,8 @@ VALID = "\0valid"
 aten = torch.ops.aten
 #: Draws, and rows, at which a program is recorded.
 DRAWS, ROWS = (3, 5), (7, 11)
+#: Ways out of torch, by which a value would come back as a constant.
+_OUT = {Tensor.numpy, Tensor.tolist, Tensor.__array__, Tensor.__dlpack__}
 #: Operations that change nothing where they keep the sizes.
 _VIEWS = {
     aten.view.default,
@@ -104,7 +107,7 @@ class Recorded:
         self._draws = list(draws)
         sizes = ROWS if free else (count,)
         graphs = {
-            (s, n): _recorded(together, few(draws, s), _resized(inputs, count, n))
+            (s, n): _recorded(together, few(draws, s), _resized(inputs, count, n, s == DRAWS[0]))
             for s in DRAWS
             for n in sizes
         }
@@ -158,10 +161,14 @@ def few(draws: Draws, count: int) -> Draws:
     return {name: value[torch.arange(count) % len(value)] for name, value in draws.items()}
 
 
-def _resized(inputs: Sequence[Tensor], count: int, rows: int) -> list[Tensor]:
-    """The same inputs with so many rows, where they have ``count``."""
+def _resized(inputs: Sequence[Tensor], count: int, rows: int, ahead: bool) -> list[Tensor]:
+    """The same inputs with so many rows, where they have ``count``.
+
+    They are read ahead or backwards, so that what depends on their values is no constant.
+    """
     index = torch.arange(rows) % max(count, 1)
-    return [x[index] if rows != count and x.dim() and len(x) == count else x for x in inputs]
+    index = index if ahead else index.flip(0)
+    return [x[index] if x.dim() and len(x) == count else x for x in inputs]
 
 
 def _recorded(together: Together, draws: Draws, inputs: list[Tensor]) -> _Graph:
@@ -205,14 +212,15 @@ class _Recorder(TorchDispatchMode):
         self._nodes: dict[int, fx.Node] = {}
         self._alive: list[Tensor] = []  # none has the id of one that is gone
         self._fixed: set[fx.Node] = set()  # numbers that are the same in every call
+        self._memory: set[int] = set()  # of all others
 
     @classmethod
     def graph_of(cls, run: Callable[..., Any], leaves: Sequence[Tensor]) -> fx.GraphModule:
         """The graph ``(*leaves) -> list`` of what ``run`` does to tensors like these."""
-        recorder, own = cls(), [leaf.view_as(leaf) for leaf in leaves]  # known to nobody else
+        recorder, own = cls(), [leaf.clone() for leaf in leaves]  # known to nobody else
         for i, leaf in enumerate(own):
             recorder._enter(leaf, recorder.graph.placeholder(f"leaf_{i}"))
-        with recording(), recorder:
+        with recording(), _Ways(recorder), recorder:
             found = run(*own)
         recorder.graph.output([recorder._node(each) for each in found])
         return fx.GraphModule(recorder.root, recorder.graph)
@@ -221,18 +229,28 @@ class _Recorder(TorchDispatchMode):
         node.meta |= {"shape": tensor.shape, "dtype": tensor.dtype}
         self._nodes[id(tensor)] = node
         self._alive.append(tensor)
+        if node not in self._fixed:
+            self._memory.add(_memory(tensor))
         return node
+
+    def varies(self, tensor: object) -> bool:
+        """Whether it is known to follow from draws or inputs."""
+        node = self._nodes.get(id(tensor))
+        return node is not None and node not in self._fixed
 
     def _node(self, value: object) -> Any:
         """The node of a tensor, a constant where it is new; all else stays."""
         if not isinstance(value, Tensor):
             return value
         if id(value) not in self._nodes:
+            if _memory(value) in self._memory - {0}:
+                raise NotRecorded("a tensor whose origin torch does not tell, as of a Parameter")
             name = f"constant_{len(self._alive)}"
             setattr(self.root, name, value)
-            node = self._enter(value, self.graph.get_attr(name))
+            node = self.graph.get_attr(name)
             if not value.requires_grad:  # parameters are read anew in every call
                 self._fixed.add(node)
+            self._enter(value, node)
         return self._nodes[id(value)]
 
     def __torch_dispatch__(
@@ -267,8 +285,38 @@ class _Recorder(TorchDispatchMode):
         elif isinstance(result, list | tuple):
             for i, each in enumerate(result):
                 if isinstance(each, Tensor):
-                    self._enter(each, self.graph.call_function(getitem, (node, i)))
+                    part = self.graph.call_function(getitem, (node, i))
+                    if node in self._fixed:
+                        self._fixed.add(part)
+                    self._enter(each, part)
         return result
+
+
+class _Ways(TorchFunctionMode):
+    """Refuses ways out of torch to what follows from draws or inputs."""
+
+    def __init__(self, recorder: _Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if func in _OUT and self.recorder.varies(args[0]):
+            raise NotRecorded(f"`{func.__name__}` takes a tensor out of torch")
+        return func(*args, **(kwargs or {}))
+
+
+def _memory(tensor: Tensor) -> int:
+    """Where its numbers are; 0 where it has none, or is of a kind that does not tell."""
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (NotImplementedError, RuntimeError):
+        return 0
 
 
 def _schema(node: fx.Node) -> Any:
@@ -324,7 +372,7 @@ def _merged(graphs: Mapping[Corner, fx.GraphModule]) -> fx.GraphModule:
                 getattr(module, node.target) for module, node in zip(modules, nodes, strict=True)
             ]
             if not all(_alike(held[0], each) for each in held):
-                raise NotRecorded("a constant that depends on the number of rows or draws")
+                raise NotRecorded("a constant that depends on the rows or draws")
             setattr(root, one.target, held[0])
             node = graph.get_attr(one.target)
         elif one.op == "placeholder":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -174,6 +175,48 @@ def test_a_number_that_may_differ_from_call_to_call_is_not_recorded(
 ) -> None:
     with pytest.raises(NotRecorded, match="reads a number out of a tensor"):
         Recorded(times(factor), DRAWS, [X[:5, :D]])
+
+
+OUT_OF_TORCH: dict[str, Callable[[Tensor], Any]] = {
+    "numpy": lambda x: torch.from_numpy(x.numpy() ** 2),
+    "array": lambda x: float(np.asarray(x).sum()),
+    "list": lambda x: torch.tensor(x.tolist()),
+    "dlpack": torch.from_dlpack,
+    "parameter": nn.Parameter,
+}
+
+
+@pytest.mark.parametrize("free", [True, False])
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("way", OUT_OF_TORCH.values(), ids=OUT_OF_TORCH)
+def test_what_goes_out_of_torch_and_back_is_no_constant(
+    way: Callable[[Tensor], Any], rows: int, free: bool
+) -> None:
+    def program(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
+        return {"z": affine(draws, [inputs[0] * way(inputs[0])])["z"]}
+
+    with pytest.raises(NotRecorded):
+        Recorded(program, DRAWS, [torch.randn(rows, D)], free=free)
+
+
+def test_a_constant_that_follows_the_values_is_refused() -> None:
+    """By a way that nobody has thought of, here through a list outside."""
+    seen: list[Tensor] = []
+
+    def program(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
+        seen.append(inputs[0].clone())
+        with torch.utils._python_dispatch._disable_current_modes():
+            hidden = seen[-1] * 2
+        return {"z": affine(draws, [inputs[0] + hidden])["z"]}
+
+    with pytest.raises(NotRecorded, match="a constant that depends"):
+        Recorded(program, DRAWS, [torch.randn(5, D)], free=False)
+
+
+def test_arrays_of_constants_are_recorded() -> None:
+    program = times(lambda x: float(np.asarray(WIDE).mean()))
+    x = torch.randn(5, D)
+    same(Recorded(program, DRAWS, [x])(DRAWS, [X[:, :D]]), program(DRAWS, [X[:, :D]]))
 
 
 def test_a_number_of_constants_is_recorded() -> None:
