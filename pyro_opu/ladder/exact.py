@@ -21,7 +21,7 @@ from pyro_opu.metrics.uncertainty import table_of
 from pyro_opu.parts import Outcome, Part, by_part
 from pyro_opu.programs.batched import BatchedPredictive
 from pyro_opu.programs.posterior import Said
-from pyro_opu.programs.recorded import NotRecorded
+from pyro_opu.programs.recorder import NotRecorded
 from pyro_opu.rng import exclusive, full_precision
 from pyro_opu.teachers import PredictiveTeacher, Source, Teacher, as_teacher
 from pyro_opu.teachers.base import BaseTeacher

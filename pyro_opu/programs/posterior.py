@@ -9,7 +9,8 @@ from torch import Tensor
 
 from pyro_opu.programs.agreement import gaps
 from pyro_opu.programs.bound import Bound, Pace
-from pyro_opu.programs.recorded import VALID, NotRecorded, Recorded, Together, few
+from pyro_opu.programs.recorded import VALID, Recorded, few
+from pyro_opu.programs.recorder import NotRecorded, Together
 from pyro_opu.programs.vmap import Draws
 from pyro_opu.programs.watched import Watched
 from pyro_opu.rng import exclusive, preserve_rng, seeded

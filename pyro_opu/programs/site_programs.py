@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from pyro_opu.programs.agreement import compare
 from pyro_opu.programs.bound import Bound, Pace, put
 from pyro_opu.programs.forms import Call
-from pyro_opu.programs.recorded import VALID, Recorded, Together, few
+from pyro_opu.programs.recorded import VALID, Recorded, few
+from pyro_opu.programs.recorder import Together
 from pyro_opu.programs.sites import arguments_of, unwrap
 from pyro_opu.programs.trace import Run, quiet, trace_of
 from pyro_opu.programs.vmap import Draws, vectorized

@@ -18,7 +18,7 @@ from pyro_opu.parts.values import read_values
 from pyro_opu.programs.cost import Cost, Meter, counted, metered
 from pyro_opu.programs.plug_in import PlugIn
 from pyro_opu.programs.posterior import PosteriorProgram
-from pyro_opu.programs.recorded import NotRecorded
+from pyro_opu.programs.recorder import NotRecorded
 from pyro_opu.programs.vmap_rewrites import MOST_COLUMNS
 from pyro_opu.rng import full_precision, preserve_rng
 from pyro_opu.teachers.options import SourceOptions

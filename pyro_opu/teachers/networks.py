@@ -16,7 +16,7 @@ from pyro_opu.programs.agreement import close
 from pyro_opu.programs.cost import Cost, Meter, metered
 from pyro_opu.programs.plug_in import CANDIDATES, PlugIn
 from pyro_opu.programs.posterior import SAID, PosteriorProgram
-from pyro_opu.programs.recorded import NotRecorded
+from pyro_opu.programs.recorder import NotRecorded
 from pyro_opu.programs.samples import choose
 from pyro_opu.programs.sites import are_probs, log_probs_of_output, logits_of, normalised
 from pyro_opu.programs.vmap import Batched, Draws, vectorized

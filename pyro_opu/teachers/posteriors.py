@@ -16,7 +16,7 @@ from pyro_opu.inputs import Form
 from pyro_opu.parts.values import said_by
 from pyro_opu.programs.cost import Cost
 from pyro_opu.programs.posterior import SAID, PosteriorProgram
-from pyro_opu.programs.recorded import NotRecorded
+from pyro_opu.programs.recorder import NotRecorded
 from pyro_opu.programs.samples import choose
 from pyro_opu.programs.signature import Call, first_argument
 from pyro_opu.programs.vmap import Batched, Draws, vectorized

@@ -26,7 +26,8 @@ from pyro_opu.programs.enumerated import Mixture
 from pyro_opu.programs.plug_in import CANDIDATES, PlugIn, at_means, plug_in, plug_in_draws
 from pyro_opu.programs.posterior import SAID, PosteriorProgram
 from pyro_opu.programs.program import Program
-from pyro_opu.programs.recorded import VALID, NotRecorded
+from pyro_opu.programs.recorded import VALID
+from pyro_opu.programs.recorder import NotRecorded
 from pyro_opu.programs.samples import Latents, check_samples, check_unweighed
 from pyro_opu.programs.signature import Call, Given, first_argument
 from pyro_opu.programs.trace import quiet

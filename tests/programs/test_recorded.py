@@ -19,7 +19,8 @@ from pyro_opu.models.gaussian_process import gaussian_process
 from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.models.neural_network import bayesian_network
 from pyro_opu.programs.bound import Bound, Pace, _cuts, _split
-from pyro_opu.programs.recorded import NotRecorded, Recorded, Size
+from pyro_opu.programs.recorded import Recorded, Size
+from pyro_opu.programs.recorder import NotRecorded
 from pyro_opu.rng import seeded
 
 Draws = dict[str, Tensor]
