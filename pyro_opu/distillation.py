@@ -20,15 +20,16 @@ from pyro_opu.predictive.distillation_report import warn_of_worthless, work
 from pyro_opu.predictive.drop_in import student_of
 from pyro_opu.predictive.with_novelty import with_novelty
 from pyro_opu.reports.mixing import check_mixing
-from pyro_opu.reports.own_rows import check_own_rows
 from pyro_opu.teachers import Source as TeacherSource
 from pyro_opu.teachers.finished import finished_teacher
+from pyro_opu.teachers.held import held_draws
+from pyro_opu.teachers.own_rows import check_own_rows
 from pyro_opu.training import tuned
 from pyro_opu.training.arguments import checked_arguments
 from pyro_opu.training.batches import Batches
 from pyro_opu.training.choose import at_rest, check_start, choose_guide
 from pyro_opu.training.held_out import hold_out, label_rows
-from pyro_opu.training.joint import held_draws, joint_guide
+from pyro_opu.training.joint import joint_guide
 from pyro_opu.training.options import Request, Training
 from pyro_opu.training.plan import AT_REST, plan_of
 from pyro_opu.training.run import run_of
@@ -36,7 +37,7 @@ from pyro_opu.training.train import recalibrated, train
 from pyro_opu.training.tuned import Effort
 from pyro_opu.transfer import TransferPolicy
 from pyro_opu.transfer.default import transfer_for
-from pyro_opu.transfer.indices import at_made_up_inputs, check_indices
+from pyro_opu.transfer.indices import at_made_up_inputs
 
 
 @checked_arguments
@@ -171,22 +172,20 @@ def distill(
         with run.random.borrowed():
             # The teacher, and its draws at rows that judge, which are the same for all guides.
             teacher = finished_teacher(source, x, form=form, num_draws=request.look)
-            choice, said = choice_of(teacher.outcome), teacher.options
+            choice, said, codes = choice_of(teacher.outcome), teacher.options, teacher.codes(x)
+            held = held_draws(teacher, x, said.num_samples, run.seed) if request.joint else None
+            if not request.single_draw:
+                check_own_rows(teacher, x)
             sites = teacher.layouts(x, said.return_sites)
-            if transfer is None and not form.indices and not teacher.in_steps:
-                check_indices(teacher.stream, x)
             check_start(request, teacher.outcome, run.inputs, sites)
             some, rest = hold_out(x)
+            policy = transfer_for(
+                rest, transfer, form, teacher.stream, in_steps=teacher.in_steps, codes=codes
+            )
             label = partial(label_rows, teacher, device=run.device, progress=run.progress)
             judge = label(some, tuned.VALIDATION_NUMBERS, "held out", queries=request.judging)
             mixing = check_mixing(teacher, judge.x.to(x.device), judge.draws)
-            if not request.single_draw:
-                check_own_rows(teacher, x)
-            # The inputs that teach.
-            codes = teacher.codes(x)
-            policy = transfer_for(rest, transfer, form, in_steps=teacher.in_steps, codes=codes)
             sampler = run.sampler(policy, rest, judge.x)
-            held = held_draws(teacher, x, said.num_samples, run) if request.joint else None
             # The student, what it descends, and the numbers of the run.
             chosen = choose_guide(request, teacher, choice, judge, run)
             student = chosen.guide

@@ -178,6 +178,49 @@ class JointGuide(nn.Module):
         self.marginal = marginal
         self.heads = heads
 
+    @classmethod
+    @torch.no_grad()
+    def linear(cls, marginal: nn.Module, x: Tensor, said: Tensor, most: int) -> JointGuide | None:
+        """Heads by least squares, on what the teacher's last layer reads.
+
+        Args:
+            marginal: The guide.
+            x, said: Inputs, and what draws say there.
+            most: Numbers read from which on there is no such guide.
+        """
+        u = inputs_of_heads(marginal, x, linear=True)
+        if u.shape[1] > most:
+            return None
+        guide = cls(marginal, _heads(u, said, linear=True))
+        heads = guide.heads
+        read = heads.features(u).double()
+        read = torch.cat([read, torch.ones_like(read[:, :1])], 1)
+        targets = guide.outputs_for(said).movedim(0, 1).flatten(1).double()
+        found = (torch.linalg.pinv(read) @ targets).mT.unflatten(0, heads.bias.shape)
+        if not bool(found.isfinite().all()):
+            return None
+        heads.weight.copy_(found[..., :-1])
+        heads.bias.copy_(found[..., -1])
+        return guide
+
+    @classmethod
+    @torch.no_grad()
+    def apart(cls, marginal: nn.Module, x: Tensor, said: Tensor, deviation: float) -> JointGuide:
+        """Heads to train, whose weights begin apart by so much."""
+        heads = _heads(inputs_of_heads(marginal, x, linear=False), said)
+        heads.weight.normal_(std=deviation)
+        return cls(marginal, heads)
+
+    @torch.no_grad()
+    def with_waves(self, u: Tensor, said: Tensor) -> JointGuide:
+        """A copy whose waves are as high as what its heads, at ``u``, miss at the median input."""
+        tried = JointGuide(self.marginal, self.heads.with_waves())
+        waves = tried.heads.waves
+        assert waves is not None
+        missed = self.outputs_for(said) - self.outputs_for(self.said(self.heads(u)))
+        waves.begin(missed.square().mean(0).sqrt().median(0).values)
+        return tried
+
     @property
     def trunk(self) -> nn.Module:
         """The marginal guide's."""
@@ -236,6 +279,36 @@ class JointGuide(nn.Module):
         (shift, scale), (mean, log_scale) = self.units, said.unbind(-1)
         return torch.stack([(mean - shift) / scale, log_scale - scale.log()], -1)
 
+    @torch.no_grad()
+    def is_exact(self, x: Tensor, said: Tensor, within: float) -> bool:
+        """Whether the heads give what draws say of inputs, but for rounding."""
+        expected = self.outputs_for(said)
+        mine = self.heads(inputs_of_heads(self.marginal, x, self.heads.linear))
+        return bool((mine - expected).abs().max() <= within * (1 + expected.abs().max()))
+
+    def distance(self, theirs: Tensor, mine: Tensor) -> Tensor:
+        """KL from draws ``(S, N, C)``, or the squared error of f in deviations of y.
+
+        The log scale is then compared too. Where noise is small beside the spread of f, a KL would
+        count nothing but the last digits of f.
+        """
+        if self.units is None:
+            return (theirs.exp() * (theirs - mine)).sum(-1).mean()
+        variance = theirs[..., 0].var(0) + (2 * theirs[..., 1]).exp().mean(0)
+        units = torch.stack([variance, torch.ones_like(variance)], -1)
+        return ((theirs - mine).square() / units).sum(-1).mean()
+
+    def spread(self, said: Tensor) -> float:
+        """Variance of class probabilities, summed, or of f between draws, averaged over inputs."""
+        values = said[..., :1] if self.units is not None else said.exp()
+        return float(values.var(0).sum(-1).mean())
+
+    def in_groups(self, size: int, said: Tensor) -> Tensor:
+        """What draws say as points ``(S, N / size, size, K)``: probabilities, or units of y."""
+        points = said.exp() if self.units is None else self.outputs_for(said)
+        whole = max(1, points.shape[1] // size)
+        return points[:, : whole * size].unflatten(1, (whole, -1))
+
     def chosen(self, count: int) -> Tensor | None:
         """Indices of ``count`` draws: ``None`` for all, or a random subset in order."""
         held = self.num_draws
@@ -255,6 +328,13 @@ class JointGuide(nn.Module):
 def marginal_of(guide: nn.Module) -> nn.Module:
     """The guide of the marginal answers: of a joint one a part of it, else itself."""
     return guide.marginal if isinstance(guide, JointGuide) else guide
+
+
+def _heads(u: Tensor, said: Tensor, linear: bool = False) -> DrawHeads:
+    """A head for each draw, on these numbers, standardised."""
+    heads = DrawHeads(u.shape[1], len(said), said.shape[-1], linear).to(u.device)
+    heads.standardize.fit(u, (0,))
+    return heads
 
 
 def inputs_of_heads(marginal: nn.Module, x: Tensor, linear: bool) -> Tensor:

@@ -27,9 +27,10 @@ def student_of(
     How the student is called and what comes back was said to :func:`~pyro_opu.as_teacher`; the
     layouts of the ``sites`` are read where they are not given.
     """
-    teacher.prepare(x)
-    said, form = teacher.options, teacher.form
-    names = arguments_of(teacher)
+    said, form, names = teacher.options, teacher.form, arguments_of(teacher)
+    if sites is None:
+        teacher.prepare(x)
+        sites = teacher.layouts(x, said.return_sites)
     if isinstance(teacher, PredictiveTeacher):
         form = form.named([name for name in names if name != ANY])
     if report is not None and teacher.latents:
@@ -38,7 +39,7 @@ def student_of(
         guide.requires_grad_(False).eval(),
         x.shape[1:],
         teacher.outcome,
-        sites=teacher.layouts(x, said.return_sites) if sites is None else sites,
+        sites=sites,
         num_samples=said.num_samples or teacher.max_draws or teacher.default_draws,
         arguments=names,
         inputs=said.inputs,

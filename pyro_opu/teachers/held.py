@@ -14,7 +14,7 @@ from pyro_opu.programs.cost import Cost
 from pyro_opu.programs.plug_in import PlugIn
 from pyro_opu.programs.posterior import PosteriorProgram
 from pyro_opu.programs.samples import Latents, choose
-from pyro_opu.rng import preserve_rng
+from pyro_opu.rng import fold_in, preserve_rng, seeded
 from pyro_opu.teachers.base import BaseTeacher, Picked
 from pyro_opu.teachers.mixture import MixtureTeacher, in_step, joined
 from pyro_opu.teachers.networks import EnsembleTeacher
@@ -24,12 +24,14 @@ from pyro_opu.utils.chunks import some_rows
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["HeldTeacher", "held_from", "hold"]
+__all__ = ["HeldTeacher", "held_draws", "held_from", "hold"]
 
 #: Name of the tensor of draws that are seeds or indices.
 INDEX = "draws"
 #: Draws and rows at which it is tried whether a draw gives the same answer twice.
 TRIED = 16
+#: Number of the stream by which draws are held for a run of this seed.
+STREAM = 2**32
 
 
 class HeldTeacher(BaseTeacher[Picked]):
@@ -174,6 +176,12 @@ def hold(teacher: BaseTeacher, x: Tensor, num_draws: int | None = None) -> HeldT
     held = cast(HeldTeacher, fixed(teacher, x, count))
     _check_repeats(held, x)
     return held
+
+
+def held_draws(teacher: BaseTeacher, x: Tensor, num_draws: int | None, seed: int) -> HeldTeacher:
+    """:func:`hold` by a stream of random numbers of its own."""
+    with seeded(fold_in(seed, STREAM)):
+        return hold(teacher, x, num_draws)
 
 
 def fixed(teacher: BaseTeacher, x: Tensor, num_draws: int | None = None) -> BaseTeacher:

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from pyro_opu.guides.joint import DrawHeads, JointGuide, inputs_of_heads, outputs_of
 from pyro_opu.objectives.joint import JointWitness, joint_energy
-from pyro_opu.rng import RandomStream, fold_in, seeded
+from pyro_opu.rng import RandomStream
 from pyro_opu.teachers.base import BaseTeacher
-from pyro_opu.teachers.held import HeldTeacher, hold
+from pyro_opu.teachers.held import HeldTeacher
 from pyro_opu.training import tuned
 from pyro_opu.training.batches import Sampler
 from pyro_opu.training.console import tracked
@@ -21,16 +21,7 @@ from pyro_opu.training.descent import Descent, Losses, cosine
 from pyro_opu.training.fit import KeepLast, Phase, fit
 from pyro_opu.training.run import Run
 
-__all__ = ["held_draws", "joint_guide"]
-
-#: Number of the seed that picks the draws.
-STREAM = 2**32
-
-
-def held_draws(teacher: BaseTeacher, x: Tensor, num_draws: int | None, run: Run) -> HeldTeacher:
-    """Draws to teach, picked by a seed of their own: the marginal answer is the default's."""
-    with seeded(fold_in(run.seed, STREAM)):
-        return hold(teacher, x, num_draws)
+__all__ = ["joint_guide"]
 
 
 def joint_guide(
@@ -109,10 +100,10 @@ def _taught(
         x = policy.sample(_count(teacher, held_out))
         said = _ask(teacher, x, device, progress)
     x = x.to(device)
-    guide = _linear(marginal, x, said, held_out, judged)
-    if guide is None:
+    guide = JointGuide.linear(marginal, x, said, min(tuned.MOST_LINEAR, len(x) // 4))
+    if guide is None or not guide.is_exact(held_out, judged, tuned.LINEAR):
         with random.borrowed():
-            guide = _fresh(marginal, x, said)
+            guide = JointGuide.apart(marginal, x[:4096], said, tuned.APART)
         _fit(guide, x, said, steps, random, progress)
         guide = _by_law(guide, x, said, held_out, judged, steps, random, progress, learned)
     guide.requires_grad_(False).eval()
@@ -122,9 +113,9 @@ def _taught(
         "num_draws": len(judged),
         "linear": guide.heads.linear,
         "waves": guide.heads.waves is not None,
-        "kl": float(_distance(guide, judged, mine)),
-        "kl_between": float(_distance(guide, judged, judged.roll(1, 0))),
-        "spread": _spread(guide, mine) / max(_spread(guide, judged), 1e-30),
+        "kl": float(guide.distance(judged, mine)),
+        "kl_between": float(guide.distance(judged, judged.roll(1, 0))),
+        "spread": guide.spread(mine) / max(guide.spread(judged), 1e-30),
     }
 
 
@@ -145,58 +136,6 @@ def _ask(teacher: BaseTeacher, x: Tensor, device: torch.device, progress: bool =
     return torch.cat(said, 1).to(device, torch.float32)
 
 
-@torch.no_grad()
-def _linear(
-    marginal: nn.Module, x: Tensor, said: Tensor, held_out: Tensor, judged: Tensor
-) -> JointGuide | None:
-    """Heads by least squares; ``None`` where the draws are not linear."""
-    u = inputs_of_heads(marginal, x, linear=True)
-    if u.shape[1] > min(tuned.MOST_LINEAR, len(x) // 4):
-        return None
-    heads = DrawHeads(u.shape[1], len(said), said.shape[-1], linear=True).to(x.device)
-    guide = JointGuide(marginal, heads)
-    heads.standardize.fit(u, (0,))
-    read = heads.features(u).double()
-    read = torch.cat([read, torch.ones_like(read[:, :1])], 1)
-    targets = guide.outputs_for(said).movedim(0, 1).flatten(1).double()
-    found = (torch.linalg.pinv(read) @ targets).mT.unflatten(0, heads.bias.shape)
-    if not bool(found.isfinite().all()):
-        return None
-    heads.weight.copy_(found[..., :-1])
-    heads.bias.copy_(found[..., -1])
-    expected = guide.outputs_for(judged)
-    mine = heads(inputs_of_heads(marginal, held_out, linear=True))
-    near = (mine - expected).abs().max() <= tuned.LINEAR * (1 + expected.abs().max())
-    return guide if bool(near) else None
-
-
-@torch.no_grad()
-def _fresh(marginal: nn.Module, x: Tensor, said: Tensor) -> JointGuide:
-    u = inputs_of_heads(marginal, x[:4096], linear=False)
-    heads = DrawHeads(u.shape[1], len(said), said.shape[-1]).to(x.device)
-    heads.standardize.fit(u, (0,))
-    heads.weight.normal_(std=tuned.APART)
-    return JointGuide(marginal, heads)
-
-
-def _distance(guide: JointGuide, theirs: Tensor, mine: Tensor) -> Tensor:
-    """KL from draws ``(S, N, C)``, or the squared error of f in deviations of y and of log scale.
-
-    Where noise is small beside the spread of f, a KL would count nothing but the last digits of f.
-    """
-    if guide.units is None:
-        return (theirs.exp() * (theirs - mine)).sum(-1).mean()
-    variance = theirs[..., 0].var(0) + (2 * theirs[..., 1]).exp().mean(0)
-    units = torch.stack([variance, torch.ones_like(variance)], -1)
-    return ((theirs - mine).square() / units).sum(-1).mean()
-
-
-def _spread(guide: JointGuide, said: Tensor) -> float:
-    """Summed variance of class probabilities between draws, or of f, averaged over inputs."""
-    values = said[..., :1] if guide.units is not None else said.exp()
-    return float(values.var(0).sum(-1).mean())
-
-
 def _fit(
     guide: JointGuide, x: Tensor, said: Tensor, steps: int, random: RandomStream, progress: bool
 ) -> None:
@@ -213,7 +152,7 @@ def _fit(
         psi = heads.features(u[rows])
         outputs = outputs_of(psi, heads.weight[index] + shared, heads.bias[index])
         theirs = at[rows][:, index].movedim(0, 1)
-        return {"joint": _distance(guide, theirs, guide.said(outputs))}, None
+        return {"joint": guide.distance(theirs, guide.said(outputs))}, None
 
     _descend(
         "joint draws",
@@ -248,7 +187,7 @@ def _by_law(
         return guide
     groups = max(4, min(tuned.GROUPS, tuned.WIDEST // numbers))
     with random.borrowed():
-        tried = _with_waves(guide, u, said)
+        tried = guide.with_waves(u[: tuned.JUDGED], said[:, : tuned.JUDGED])
         witness = JointWitness(u.shape[1], numbers).to(u.device)
     heads = tried.heads
 
@@ -258,8 +197,8 @@ def _by_law(
         mine, theirs = (
             torch.randperm(count, device=u.device)[: tuned.HEADS_DRAWS] for _ in range(2)
         )
-        found = _in_groups(guide, guide.said(heads(u[rows], mine)))
-        asked = _in_groups(guide, said[theirs[:, None], rows])
+        found = guide.in_groups(tuned.GROUP, guide.said(heads(u[rows], mine)))
+        asked = guide.in_groups(tuned.GROUP, said[theirs[:, None], rows])
         return heads.standardize(u[rows]).unflatten(0, (groups, tuned.GROUP)), found, asked
 
     def losses() -> tuple[dict[str, Tensor], Any]:
@@ -282,37 +221,18 @@ def _by_law(
 
 
 @torch.no_grad()
-def _with_waves(guide: JointGuide, u: Tensor, said: Tensor) -> JointGuide:
-    """A copy whose waves are as high as what its heads miss at the median input."""
-    tried = JointGuide(guide.marginal, guide.heads.with_waves())
-    waves = tried.heads.waves
-    assert waves is not None
-    rows = slice(0, tuned.JUDGED)
-    missed = guide.outputs_for(said[:, rows]) - guide.outputs_for(guide.said(guide.heads(u[rows])))
-    waves.begin(missed.square().mean(0).sqrt().median(0).values)
-    return tried
-
-
-@torch.no_grad()
 def _misspread(guide: JointGuide, x: Tensor, said: Tensor) -> float:
     """How far the spread of the draws is off, as a factor's logarithm; by a tenth none is."""
-    mine, theirs = (max(_spread(guide, each), 1e-30) for each in (guide.draws(x), said))
+    mine, theirs = (max(guide.spread(each), 1e-30) for each in (guide.draws(x), said))
     return max(abs(math.log(mine / theirs)), tuned.RIGHT_SPREAD)
 
 
 @torch.no_grad()
 def _apart(guide: JointGuide, x: Tensor, said: Tensor) -> float:
     """Energy distance between the joint laws of groups of these inputs."""
-    groups = _in_groups(guide, guide.draws(x)), _in_groups(guide, said)
+    groups = guide.in_groups(tuned.GROUP, guide.draws(x)), guide.in_groups(tuned.GROUP, said)
     pairs = zip(*(each.split(8, 1) for each in groups), strict=True)
     return float(torch.cat([joint_energy(*pair) for pair in pairs]).mean())
-
-
-def _in_groups(guide: JointGuide, said: Tensor) -> Tensor:
-    """What draws say of N inputs as points ``(S, N / k, k, K)``: probabilities, or units of y."""
-    points = said.exp() if guide.units is None else guide.outputs_for(said)
-    whole = max(1, points.shape[1] // tuned.GROUP)
-    return points[:, : whole * tuned.GROUP].unflatten(1, (whole, -1))
 
 
 @torch.no_grad()

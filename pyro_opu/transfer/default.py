@@ -21,6 +21,7 @@ from pyro_opu.transfer.features import (
     Shuffle,
     Stretch,
 )
+from pyro_opu.transfer.indices import Asked, check_indices
 from pyro_opu.transfer.policy import Mixture, TransferPolicy
 from pyro_opu.utils.images import are_images, flattened_shape, look_exchangeable
 
@@ -99,13 +100,19 @@ def transfer_for(
     x: Tensor,
     transfer: TransferPolicy | None,
     form: Form,
+    stream: Asked | None = None,
     *,
     in_steps: bool = False,
     codes: Sequence[int] = (),
 ) -> TransferPolicy:
-    """The user's policy or the default one, unfitted, which makes up no index."""
+    """The user's policy or the default one, unfitted, which makes up no index.
+
+    By default columns that the teacher uses as one are refused, where its ``stream`` is given.
+    """
     indices = sorted({*form.index_columns, *codes})
     if transfer is None:
+        if stream is not None and not form.indices and not in_steps:
+            check_indices(stream, x)
         transfer = default_transfer(x, indices=indices, in_steps=in_steps)
         indices = [] if not form.blanks else indices
     return Seen(transfer, indices, form.blanks) if indices else transfer

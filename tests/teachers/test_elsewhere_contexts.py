@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from pyro_opu import as_teacher, distill
 from pyro_opu.models.logistic_regression import logistic_regression
-from pyro_opu.reports.own_rows import MemorizedWarning, own_rows
 from pyro_opu.teachers import EstimatorsTeacher, bagged_contexts, out_of_bag
 from pyro_opu.teachers.finished import finished_teacher
+from pyro_opu.teachers.own_rows import MemorizedWarning, own_rows
 
 pytest.importorskip("sklearn")
 from sklearn.datasets import load_digits
