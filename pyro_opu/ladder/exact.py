@@ -47,8 +47,8 @@ def exact(
     allows it. What follows from the draws alone, or from the inputs alone, is computed once. The
     record is compared with the model at every new number of rows. What cannot be recorded is
     evaluated as :func:`~pyro_opu.as_teacher` does, by :func:`torch.vmap` or in a loop, and a
-    warning says why. Change what a model reads besides its arguments, its parameters and its
-    modules' mode, and make another.
+    warning says why. Change what a model reads besides its arguments, its draws and the modules
+    that it calls, and make another; of a list of networks the weights are copied at the first call.
 
     Args:
         source: What :func:`~pyro_opu.as_teacher` takes, or what it has made. A ``Predictive``

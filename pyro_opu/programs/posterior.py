@@ -61,7 +61,8 @@ class Said:
         with preserve_rng():
             recorded = Recorded(posterior.program, posterior.draws, [x])
         self.bound = Bound(recorded, posterior.draws)
-        self.watched, self._width = Watched([recorded]), recorded.width(1)
+        self.watched = Watched([recorded], posterior.draws)
+        self._width = recorded.width(1)
         self._checked: set[int] = set()
         self._paces: dict[int, Pace] = {}
 

@@ -78,6 +78,7 @@ class Recorded:
     Attributes:
         rows: N, where it is fixed.
         random: Names of what differs from call to call.
+        modules: What it calls, and all that are in these.
 
     Raises:
         NotRecorded: the operations depend on the numbers of draws or rows in another way.
@@ -95,7 +96,8 @@ class Recorded:
             for s in DRAWS
             for n in sizes
         }
-        self.names = list(next(iter(graphs.values())).names)
+        first = next(iter(graphs.values()))
+        self.names, self.modules = list(first.names), first.modules
         self.program = _merged({corner: each.graph for corner, each in graphs.items()})
         _simplify(self.program)
         varying = after(self.program, is_random)

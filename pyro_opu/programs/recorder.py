@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import getitem
+from threading import get_ident
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
 from torch._ops import OpOverload
 from torch.func import functionalize
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
@@ -30,10 +32,11 @@ class NotRecorded(Exception):
 
 
 class OneRun(NamedTuple):
-    """A graph and the names of its outputs."""
+    """A graph, the names of its outputs, and the modules that were called."""
 
     graph: fx.GraphModule
     names: tuple[str, ...]
+    modules: list[nn.Module]
 
 
 def one_run(together: Together, draws: Draws, inputs: list[Tensor]) -> OneRun:
@@ -50,11 +53,31 @@ def one_run(together: Together, draws: Draws, inputs: list[Tensor]) -> OneRun:
 
     leaves = (*draws.values(), *inputs)
     with torch.no_grad(), _no_autocast_cache():
-        graph = _Recorder.graph_of(run, leaves)
+        with _called() as modules:
+            graph = _Recorder.graph_of(run, leaves)
         if any(_schema(node) and _schema(node).is_mutable for node in graph.graph.nodes):
             graph = _Recorder.graph_of(functionalize(graph, remove="mutations"), leaves)
     graph.graph.eliminate_dead_code()
-    return OneRun(graph, names)
+    return OneRun(graph, names, modules)
+
+
+@contextmanager
+def _called() -> Iterator[list[nn.Module]]:
+    """Modules that this thread calls inside, and all that are in these."""
+    found: dict[nn.Module, None] = {}
+    thread = get_ident()
+
+    def add(module: nn.Module, _: object) -> None:
+        if get_ident() == thread and module not in found:
+            found.update(dict.fromkeys(module.modules()))
+
+    hook = register_module_forward_pre_hook(add)
+    modules: list[nn.Module] = []
+    try:
+        yield modules
+    finally:
+        hook.remove()
+        modules += found
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from pyro.distributions import Delta
-from torch import Tensor, nn
+from torch import Tensor
 
 from pyro_opu.programs.agreement import compare
 from pyro_opu.programs.bound import Bound, Pace, put
@@ -82,12 +82,6 @@ class Runs:
                     found |= {f"{name} {arg}": value for arg, value in arguments_of(node["fn"])}
         return found
 
-    def state(self) -> tuple[bool, ...]:
-        """Whether each module in a model that is one is in training mode."""
-        function: Any = self.function
-        modules = function.modules() if isinstance(function, nn.Module) else ()
-        return tuple(module.training for module in modules)
-
 
 def _with_ones(value: Tensor, place: int, dims: int) -> Tensor:
     """The value with so many dimensions from a place on: those of plates that it is not in."""
@@ -114,8 +108,6 @@ class SitePrograms:
     ) -> None:
         self.free, self._names, self._samples, self._numbers = free, names, samples, numbers
         tensors = model.call.tensors
-        self._runs = [runs for runs in (guide, model) if runs is not None]
-        self._states = [runs.state() for runs in self._runs]
         self._parts: list[tuple[Together, Recorded]] = []
         latents = samples
         if guide is not None and guide.shapes:
@@ -125,7 +117,7 @@ class SitePrograms:
         fresh = [name for name in names if name not in latents]
         self._record(model.together(fresh, own_tensors[1]), latents, tensors)
         self._bound = None if self._guided else Bound(self._parts[-1][1], samples)
-        self._watched = Watched([recorded for _, recorded in self._parts])
+        self._watched = Watched([recorded for _, recorded in self._parts], samples)
         self._dims = {name: len(shape) for name, shape in model.shapes.items()}
         self._checked: set[int] = set()
         self._paces: dict[int, Pace] = {}
@@ -144,7 +136,7 @@ class SitePrograms:
 
     def serves(self, call: Call) -> bool:
         """Whether the model is as it was, and gives what they give, compared once for N rows."""
-        if not self._watched.unchanged() or self._states != [runs.state() for runs in self._runs]:
+        if not self._watched.unchanged():
             return False
         if call.rows not in self._checked and self._agrees(call.tensors):
             self._checked.add(call.rows)

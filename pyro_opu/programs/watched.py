@@ -1,4 +1,4 @@
-"""What records hold besides draws and inputs, and whether it is as it was."""
+"""What records hold besides inputs, and whether it is as it was."""
 
 from __future__ import annotations
 
@@ -7,26 +7,42 @@ from collections.abc import Sequence
 import pyro
 
 from pyro_opu.programs.recorded import Recorded
+from pyro_opu.programs.vmap import Draws
 
 
 class Watched:
-    """Parameters and tensors that records hold: whether they are still those, with their numbers.
+    """Draws, parameters, tensors and modules that records hold: whether they are still those.
 
     Args:
         recorded: The records.
+        draws: What they are run under.
     """
 
-    def __init__(self, recorded: Sequence[Recorded]) -> None:
-        held = [each for one in recorded for each in one.constants()]
+    def __init__(self, recorded: Sequence[Recorded], draws: Draws) -> None:
+        held = [*draws.values(), *(each for one in recorded for each in one.constants())]
         self._versions = [(each, each._version) for each in held if not each.is_inference()]
         self._params = {
             name: param
             for name, param in pyro.get_param_store().named_parameters()
             if any(param is each for each in held)
         }
+        modules = dict.fromkeys(module for one in recorded for module in one.modules)
+        self._modes = [(module, module.training) for module in modules]
+        tables = [table for each in modules for table in (each._parameters, each._buffers) if table]
+        self._tables = [(table, list(table.items())) for table in tables]
 
     def unchanged(self) -> bool:
-        """Whether none was replaced in Pyro's store, or written into."""
+        """Whether none was replaced, in its module or in Pyro's store, or written into.
+
+        Modules must be in the mode that they were in.
+        """
         store = dict(pyro.get_param_store().named_parameters()) if self._params else {}
-        same = all(store.get(name) is param for name, param in self._params.items())
-        return same and all(each._version == version for each, version in self._versions)
+        return (
+            all(each._version == version for each, version in self._versions)
+            and all(module.training == mode for module, mode in self._modes)
+            and all(store.get(name) is param for name, param in self._params.items())
+            and all(
+                len(table) == len(kept) and all(table.get(name) is value for name, value in kept)
+                for table, kept in self._tables
+            )
+        )

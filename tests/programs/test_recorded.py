@@ -384,6 +384,37 @@ class TestModels:
         pyro.param("scale", torch.tensor(5.0))
         same(exact(x), predictive(x))
 
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda net, samples: setattr(net[0], "weight", nn.Parameter(torch.randn(D, D))),
+            lambda net, samples: setattr(net[1], "running_mean", torch.ones(D)),
+            lambda net, samples: net[1].running_mean.add_(1),
+            lambda net, samples: setattr(net[0].weight, "data", torch.randn(D, D)),
+            lambda net, samples: net[2].train(),
+            lambda net, samples: samples["w"].mul_(2),
+        ],
+        ids=["parameter", "buffer", "written", "data", "mode", "draws"],
+    )
+    def test_what_a_model_reads_may_change(self, change: Callable[..., object]) -> None:
+        class Mode(nn.Module):
+            def forward(self, x: Tensor) -> Tensor:
+                return x if self.training else x**3
+
+        net = nn.Sequential(nn.Linear(D, D), nn.BatchNorm1d(D), Mode()).eval()
+
+        def source(x: Tensor) -> None:
+            w = pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
+            pyro.deterministic("z", net(x) @ (2 * w))
+
+        samples = {"w": torch.randn(S, D)}
+        predictive = Predictive(source, samples, return_sites=("z",))
+        exact, x = batched(predictive), torch.randn(6, D)
+        same(exact(x), predictive(x))
+        with torch.no_grad():
+            change(net, samples)
+        same(exact(x), predictive(x))
+
     def test_modules_that_change_their_mode(self) -> None:
         class Source(nn.Module):
             def forward(self, x: Tensor) -> None:
