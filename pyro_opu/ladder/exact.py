@@ -29,6 +29,8 @@ from pyro_opu.teachers.held import fixed
 
 #: Rows of the first call that are kept as an example.
 FEW = 64
+#: Numbers of all draws by which those of a smaller file are chosen.
+CHOSEN = 2**24
 
 __all__ = ["Exact", "ExactPosterior", "ExactPredictive", "batched", "exact"]
 
@@ -215,11 +217,12 @@ class Exact(Teacher):
                 "concentration"; quantiles over the draws, such as "quantile_0.05"; "draws"
                 ``(S, N, K)``; "labels" ``(S, N)``, one per draw, for which the program takes an
                 input "seed", int64 ``(1,)``. Where several sites are observed, "site.mean".
-            num_draws: Fewer draws, those whose mean and mutual information at the example are
-                nearest to all.
+            num_draws: Fewer draws, which as a sample are nearest to all at every other row of the
+                example (:func:`~pyro_opu.ladder.files.nearest_draws`): give some hundred rows.
 
         Returns:
-            An :class:`~pyro_opu.ladder.files.Exported`: size, draws, and what fewer draws moved.
+            An :class:`~pyro_opu.ladder.files.Exported`: size, draws, and what fewer draws moved at
+            the other rows.
 
         Raises:
             ValueError: answers that are no program, are random under a draw, or that the format
@@ -227,11 +230,11 @@ class Exact(Teacher):
             ImportError: for ``.onnx`` without the extra "onnx".
         """
         place = checked_path(path)
-        x = self._example(example_x)
+        x = self._example(example_x, rows=None)
         program, lost = self._program(x, outputs, num_draws)
         program.check_size(place.name)
         sites = [part.site or "obs" for part in program.parts]
-        size = write(program, place, x.cpu(), sites)
+        size = write(program, place, x[:FEW].cpu(), sites)
         return Exported(os.fspath(path), size, program.count, program.outputs, lost)
 
     def _program(
@@ -245,16 +248,18 @@ class Exact(Teacher):
                 f"`source` must be a program of its draws, to be a file; {self.teacher!r} is not: "
                 f"{why.rstrip('.')}. Distil it, and export the student."
             )
-        parts = self.outcome.parts
-        beside = said, parts, self.teacher.form, x, outputs
+        beside = said, self.outcome.parts, self.teacher.form, x[:FEW], outputs
         whole = ExactProgram(*beside, kind=repr(self.teacher))
         if num_draws is None or num_draws == whole.count:
             return whole, {}
         count = self._checked_draws(num_draws, whole.count)
-        values = zip(parts, by_part(said.whole(x), parts), strict=True)
-        moments = torch.cat([sums_of(p, v[0], x).moments(v) for p, v in values], 1)
-        few = ExactProgram(*beside, nearest_draws(moments, count), kind=repr(self.teacher))
-        inputs = whole.inputs(x.cpu()).values()
+        chosen, judged = (x[::2], x[1::2]) if len(x) > 1 else (x, x)
+        most = max(1, CHOSEN // whole.count // sum(p.columns * p.width for p in whole.parts))
+        chosen = chosen[:: -(-len(chosen) // most)]
+        values = zip(whole.parts, by_part(said.whole(chosen), whole.parts), strict=True)
+        numbers = torch.cat([sums_of(p, v[0], chosen).numbers(v) for p, v in values], 1)
+        few = ExactProgram(*beside, nearest_draws(numbers, count), repr(self.teacher))
+        inputs = whole.inputs(judged[:FEW].cpu()).values()
         pairs = zip(whole(*inputs).items(), few(*inputs).values(), strict=True)
         rows = [name for name, shape in whole.shapes.items() if shape[0] == "N"]
         return few, {k: float((a - b).abs().max()) for (k, a), b in pairs if k in rows}

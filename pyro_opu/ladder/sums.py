@@ -46,10 +46,9 @@ class Sums:
     def _terms(self, said: Tensor) -> list[Tensor]:
         raise NotImplementedError
 
-    def moments(self, said: Tensor) -> Tensor:
-        """Numbers of each draw ``(s, F)`` whose averages say the measures, of like size."""
-        terms = torch.cat([each.flatten(1) for each in self._terms(said)], 1)
-        return terms / terms.std(0).clamp_min(1e-6)
+    def numbers(self, said: Tensor) -> Tensor:
+        """What draws ``(s, M, width)`` say, ``(s, F)``, by which some may stand for all."""
+        return said.flatten(1)
 
     def measures(self) -> Measures:
         """The measures of all draws so far."""
@@ -66,9 +65,10 @@ class ClassSums(Sums):
         probs = said.exp()
         return [probs, log_probs, probs * log_probs, probs * (1.0 - probs)]
 
-    def moments(self, said: Tensor) -> Tensor:
-        probs, _, product, _ = self._terms(said.double())
-        return torch.cat([probs.flatten(1), product.sum(-1)], 1)
+    def numbers(self, said: Tensor) -> Tensor:
+        """Probabilities, and entropies that weigh as much."""
+        probs, _, product, _ = self._terms(said)
+        return torch.cat([probs, product.sum(-1, keepdim=True).expand_as(probs)], -1).flatten(1)
 
     def measures(self) -> Measures:
         return SummedDraws(self.count, self.dtype, *self.means())
