@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 from quick_distill import NAMES, C, inputs, quick, quick_wasserstein, truth, weights
@@ -64,36 +61,3 @@ def test_a_guide_that_differs_between_training_and_use(layer: nn.Module) -> None
     fresh = energy_distance(truth(x).sample((64,)), fast.dirichlet(x).sample((64,))).mean()
     # 30 held-out inputs against 2000 fresh ones: they differ by the inputs, not by a factor.
     assert 0.5 * held_out < fresh < 2 * held_out
-
-
-class Returning(nn.Module):
-    def __init__(self, answer: Callable[[Tensor], Any]) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(1))
-        self.answer = answer
-
-    def forward(self, x: Tensor) -> Any:
-        return self.answer(x)
-
-
-@pytest.mark.parametrize(
-    ("answer", "error", "message"),
-    [
-        (lambda x: x, TypeError, "`guide` must return a Dirichlet for x; got Tensor"),
-        (
-            lambda x: torch.distributions.Dirichlet(torch.ones(len(x), C + 1)),
-            ValueError,
-            r"event shape \(3,\) for N = 2.* got \(2,\) and \(4,\)",
-        ),
-        (
-            lambda x: torch.distributions.Dirichlet(torch.ones(C)),
-            ValueError,
-            r"batch shape \(2,\).*got \(\) and \(3,\)",
-        ),
-    ],
-)
-def test_wrong_guides_are_refused(
-    answer: Callable[[Tensor], Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        quick(guide=Returning(answer))

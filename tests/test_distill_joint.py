@@ -267,24 +267,6 @@ def test_the_report_says_whose_functions_the_draws_are() -> None:
     assert "60 draws, functions of the teacher's joint law" in law and "0.98 x their spread" in law
 
 
-def test_what_is_refused(fast: OnePassPredictive) -> None:
-    with pytest.raises(ValueError, match="`num_draws` must be"):
-        fast.probs(NEW, 0)
-    with pytest.raises(ValueError, match=r"`num_draws` must be at most 60.*num_samples=61"):
-        fast.probs(NEW, 61)
-    with pytest.raises(ValueError, match="hold its draws"):
-        distill_flat(lambda x, num_draws: torch.rand(num_draws, len(x), 3).softmax(-1), X, **QUICK)
-
-    def counts(x: Tensor) -> None:
-        rate = pyro.sample("rate", dist.Normal(0.0, 1.0))
-        with pyro.plate("data", len(x)):
-            pyro.sample("y", dist.Poisson((rate * x[:, 0]).exp()))
-
-    source = Predictive(counts, {"rate": torch.randn(20)})
-    with pytest.raises(TypeError, match="one label or one real y per row"):
-        distill_flat(source, X, **QUICK)
-
-
 def test_held_draws_of_a_real_y_are_the_same_twice() -> None:
     def model(x: Tensor) -> None:
         w = pyro.sample("w", dist.Normal(torch.zeros(4), 1.0).to_event(1))

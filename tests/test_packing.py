@@ -66,28 +66,6 @@ def test_one_floating_tensor_stays_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("x", "error", "message"),
     [
-        (3, TypeError, "`x` must be a torch.Tensor, an array or a data frame, or .*; got int"),
-        ((), ValueError, "`x` must hold at least one tensor"),
-        ((NUMBERS, [1]), TypeError, r"`x\[1\]` must be a torch.Tensor; got list"),
-        ((NUMBERS, GROUP[:3]), ValueError, r"`x\[1\]` must have as many rows .* 60; got .*\(3,\)"),
-        ({"a": NUMBERS / 0}, ValueError, r"`x\['a'\]` must be finite"),
-        (
-            (NUMBERS, GROUP - 1),
-            TypeError,
-            r"`x\[1\]` must .*floating.*int64, with -1.*is int64",
-        ),
-        (GROUP.byte(), TypeError, r"`x` must have a floating dtype; got torch.uint8.*x.float\(\)"),
-        ((NUMBERS, GROUP * 1j), TypeError, r"`x\[1\]` must have a floating dtype; got .*complex"),
-    ],
-)
-def test_what_cannot_be_packed(x: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        form_of(x)
-
-
-@pytest.mark.parametrize(
-    ("x", "error", "message"),
-    [
         ({"x": NUMBERS}, ValueError, r"must be a dict of tensors x \(N, 2\), group \(N,\); got a"),
         ((NUMBERS, GROUP), ValueError, "must be a dict of tensors .*; got a tuple of tensors"),
         ({"x": NUMBERS[:, :1], "group": GROUP}, ValueError, r"`x\['x'\]` must have shape"),

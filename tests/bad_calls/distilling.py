@@ -10,7 +10,9 @@ import pyro.distributions as dist
 import torch
 from flat import distill_flat
 from pyro.infer import MCMC, NUTS, Predictive
+from pyro.infer.predictive import WeighedPredictive
 from torch import nn
+from torch.nn.functional import dropout
 
 from bad_calls.table import calls, values, without
 from pyro_opu import EnergyDistance, PredictiveGuide, Training, distill
@@ -181,6 +183,14 @@ SOURCES: dict[str, Any] = {
     "a real posterior, scale of NaN": lambda x: (real(x)[0], NAN * real(x)[1]),
     "a real posterior of other rows": lambda x: (real(x)[0][:, 1:], real(x)[1][:, 1:]),
     "a real posterior of three parts": lambda x: (*real(x), real(x)[0]),
+    "a real posterior whose scale is a number": lambda x: (real(x)[0], 3),
+    "a real posterior of other scales": lambda x: (real(x)[0], real(x)[1][0, :3]),
+    "a network with dropout in an LSTM": nn.LSTM(3, 4, num_layers=2, dropout=0.2),
+    "a network of tuples": Answering(lambda x: (dropout(x), x)),
+    "a network of labels": Answering(lambda x: dropout(x).argmax(-1)),
+    "a network of NaN": Answering(lambda x: NAN * dropout(x)),
+    "draws with weights": WeighedPredictive(counts, guide=counts, num_samples=2),
+    "samples in arrays": Predictive(two_sites, {"w": SCALAR["w"].numpy()}),
 }
 #: What posteriors and policies turn into while the student is taught.
 CHANGES: dict[str, Any] = {
@@ -260,6 +270,11 @@ values("distill", partial(distill, draws, X, num_steps=4, progress=False),
 values("distill, of a Predictive", partial(short, predictive()),
     return_sites=["probs", ["obs", "weight"], ["label"], [3]], site=["label", "weight", 3],
     inputs=["x", 3])
+values("distill, of a real y", partial(short, real), loss=["wasserstein", "energy", 3],
+    guide={"of classes": "dirichlet", "of a Dirichlet": PredictiveGuide.for_inputs(X, 4)})
+values("distill, of a real y", partial(short, real, guide="mixture"), loss=["moments"])
+values("distill, implicit", partial(short, guide="implicit"),
+    loss=["likelihood", "moments", "cross_entropy", "endd", "proxy"])
 SLOPES = torch.ones(9, X.shape[1], 4)
 calls("distill", {"x a generator": lambda: short(x=(row for row in X)),
     "x float64 for float32 weights": lambda: short(lambda x: (x @ SLOPES).softmax(-1),

@@ -10,6 +10,7 @@ from bad_calls.distilling import INPUTS, NAN, SCALAR, X, counts, draws, real, sh
 from bad_calls.students import student
 from bad_calls.table import arguments, calls, values, without
 from pyro_opu import joint
+from pyro_opu.joint import joint_draws
 from pyro_opu.predictive.folder import model_card
 
 
@@ -40,10 +41,11 @@ for name, ask in QUESTIONS.items():
         "a guide": lambda ask=ask: ask(student().guide, X),
         "draws that are independent": lambda ask=ask: ask(independent, X)})
     values(f"joint.{name}", partial(ask, draws, X), seed=["0", 2.5])
+    values(f"joint.{name}", partial(ask, joint_draws(draws, X)), x={"beside draws": X})
     values(f"joint.{name}", partial(ask, draws),
         x=without(INPUTS, "of another width", "of another rank", "1-d", "None", "of integers"))
     if name != "thompson":
-        values(f"joint.{name}", partial(ask, draws, X), num_draws=[0, 9, "3"])
+        values(f"joint.{name}", partial(ask, draws, X), num_draws=[0, 1, 9, "3"])
     if name in ("batch_bald", "joint_information"):
         arguments(f"joint.{name}", ask, {"a real y": (real, X)})
     if name in ("total", "covariance", "ranking"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import traceback
 import warnings
 from collections import Counter
@@ -47,11 +48,17 @@ def judged(call: Callable[[], Any]) -> tuple[str, str]:
         try:
             value = call()
         except Exception as error:  # noqa: BLE001 - any error is an outcome
-            left = [path.name for path in folder.iterdir()]
+            left = [path.name for path in folder.iterdir()] + figures()
             outcome = "silent" if left else "clear" if is_clear(error) else "raw"
             said = f"{type(error).__name__}: {error}"
             return outcome, " ".join((f"{said} Left: {left}" if left else said).split())
     return "silent", f"returned a value of type {type(value).__name__}"
+
+
+def figures() -> list[str]:
+    """Figures that are open: what is drawn is checked first."""
+    drawn = sys.modules.get("matplotlib.pyplot")
+    return [f"figure {number}" for number in drawn.get_fignums()] if drawn else []
 
 
 def is_clear(error: BaseException) -> bool:

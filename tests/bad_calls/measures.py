@@ -58,6 +58,17 @@ def teacher(x: torch.Tensor) -> torch.Tensor:
     return (x @ WEIGHT).softmax(-1)
 
 
+def line(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draws of a teacher of a real y."""
+    loc = x @ WEIGHT[..., 0].T
+    return loc.T, torch.ones_like(loc.T)
+
+
+def normal(x: torch.Tensor) -> distributions.PredictiveNormal:
+    """The answer of a student of a real y."""
+    return distributions.PredictiveNormal(*(3 * [x.sum(-1)]), validate_args=False)
+
+
 NOT_MEASURES = ("RegressionUncertainty", "Uncertainty", "entropy", "mutual_information")
 NO_DRAWS = {
     "logits": (LOGITS,),
@@ -203,6 +214,23 @@ arguments(pyro_opu.detection, {
     "no teacher": (student, None, X, LABELS)})
 values(pyro_opu.detection, student, teacher, X, LABELS, num_draws=[1, "500"], chunk_size=[0],
     seed=[1.5])
+FAR = {"with NaN": X / 0, "of another width": X[:, :1]}
+arguments(pyro_opu.fidelity, {
+    "a student of other classes": (partial(student, classes=5), teacher, X),
+    "a teacher for a student": (teacher, teacher, X),
+    "a student of NaN": (lambda x: unchecked(NAN * teacher(x)[0]), teacher, X),
+    "a posterior of three draws": (student, lambda x: teacher(x)[:3], X),
+    "NaN": (student, teacher, broken(X))})
+values(pyro_opu.fidelity, student, teacher, X, num_draws=[1, "500"], chunk_size=[0], seed=[1.5],
+    wasserstein_inputs=[-1], extra={"without a name": [X], "of a name that is taken":
+        {"held-out": X}, **{what: {"far": x} for what, x in FAR.items()}})
+arguments("fidelity of a real y", pyro_opu.fidelity, {
+    "a teacher for a student": (teacher, line, X),
+    "a student of NaN": (lambda x: normal(x / 0), line, X),
+    "a student of other rows": (lambda x: normal(x[:3]), line, X),
+    "a posterior of three draws": (normal, lambda x: tuple(each[:3] for each in line(x)), X)})
+values("fidelity of a real y", partial(pyro_opu.fidelity, normal, line, X), num_draws=[1],
+    chunk_size=[0])
 arguments(pyro_opu.misclassification, {
     "labels out of range": (student, X, LABELS + 1),
     "labels of another length": (student, X, LABELS[:4]),
@@ -220,6 +248,8 @@ arguments(partial(pyro_opu.PredictiveDirichlet, validate_args=True), {
     "NaN": (broken(LOGS), torch.zeros(6)),
     "a list": (LOGS.tolist(), torch.zeros(6)),
     "a number": (LOGS, 3.0)})
+calls("PredictiveDirichlet.log_prob", {
+    "a row that does not sum to 1": lambda: ANSWER.log_prob(PROBS / 2)})
 arguments(partial(pyro_opu.PredictiveDirichlet.from_alpha, validate_args=True), {
     "zero": (torch.zeros(3),),
     "a list": ([1.0, 2.0],),

@@ -111,6 +111,7 @@ arguments(NetworkLaplace, {"no fit": (None,), "a network": (NETWORK,)})
 values(split_last_layer, network=[nn.Linear(3, 3), nn.Sequential(), None])
 values(last_layer_network, NETWORK, prior=[0.0, NAN])
 arguments(on_features, {"no trunk": (None, MODEL), "no model": (nn.Identity(), None)})
+arguments(last_layer_regression, {"three outputs": (NETWORK, X, X[:, 0])})
 values(last_layer_regression, ONE, X, X[:, 0], precision=[0.0, NAN, INF, "1"],
     scale=[0.0, -1.0, NAN])
 values(last_layer_regression, ONE, X,
@@ -124,11 +125,14 @@ values("gaussian_process", PROCESS, num_classes=[1, 2.5, "2"])
 values("gaussian_process", partial(PROCESS, 2), link=["tanh", None], constant=[-1.0, NAN, "1"],
     joint_rows=[-1, 1.5, "8"], ard=["no", None])
 values(partial(gaussian_process, num_classes=2),
-    inducing={"NaN": BROKEN, "one row": X[0], "a list": X.tolist(), "half": X.half()})
+    inducing={"NaN": BROKEN, "one row": X[0], "an axis more": X[..., None],
+        "a list": X.tolist(), "half": X.half()})
 values(inducing_points, X, share=[0.0, 1.5, NAN, "0.1"], seed=[1.5, "0", -1])
 GP = gaussian_process(X[:4], 2)
 arguments("SparseGaussianProcess", GP, {
     "another width": (X[:, :2],),
+    "another precision": (X.double(),),
+    "labels of -1": (X, 2 * FLOAT - 1),
     "labels of another length": (X, FLOAT[:7])})
 values("svgp", lambda **given: svgp(GP, X, FLOAT, **{"num_steps": 2, **given}), num_steps=[-1, 1.5],
     batch_size=[0, 1.5], learning_rate=[0.0, NAN, "1"])
@@ -139,12 +143,14 @@ values("sgpmc",
 arguments(sgpmc, {"NaN": (GP, BROKEN, FLOAT)})
 arguments(svgp, {
     "one class": (GP, X, torch.ones(20)),
+    "fewer rows than inducing inputs": (GP, X[:3], FLOAT[:3]),
     "NaN in the features": (GP, BROKEN, FLOAT),
     "no model": (None, X, FLOAT)})
 arguments(transport_to_posterior, {"labels out of range": (GP, X, Y.float())})
 arguments(factored, {"no samples": (GP, {})})
 arguments(process_guide, {"no samples": (GP, {}, X)})
 SAMPLES = {name: torch.ones(5) for name in GP.kernel.names} | {"v": torch.randn(5, 4)}
+arguments(process_guide, {"NaN": (GP, SAMPLES, BROKEN)})
 values(process_guide, GP, SAMPLES, X, rank=[0, 1.5, "96"], hidden=[(), (0,), 8])
 values(Kernel, features=[0, 1.5, "3"])
 values(Kernel, 3, constant=[-1.0, NAN, "1"])
@@ -154,8 +160,8 @@ arguments(inverse_link, {"no such link": (torch.zeros(3), "tanh")})
 
 GUIDE = AutoNormal(MODEL)
 values("fit_svi", lambda **given: fit_svi(MODEL, GUIDE, X, Y, **{"steps": 2, **given}),
-    steps=[0, 1.5], batch_size=[0, 21, 1.5], learning_rate=[0.0, NAN, "1"], final_rate=[0.0, NAN],
-    beta=[-1.0, NAN], num_particles=[0, 1.5], seed=[1.5, "0"])
+    steps=[0, 1.5], batch_size=[0, 21, 1.5], learning_rate=[0.0, NAN, "1", 1e38],
+    final_rate=[0.0, NAN], beta=[-1.0, NAN], num_particles=[0, 1.5], seed=[1.5, "0"])
 arguments("fit_svi", lambda x, y: fit_svi(MODEL, AutoNormal(MODEL), x, y, steps=2), DATA)
 calls("fit_svi", {"no guide": lambda: fit_svi(MODEL, None, X, Y, steps=2)})
 values(mean_field, MODEL, scale=SCALES)
@@ -168,6 +174,8 @@ arguments(logistic_teacher, {"float labels": (X, Y + 0.5)})
 FEW = partial(dropout_teacher, epochs=1)
 values("OnePassClassifier.fit",
     lambda **given: OnePassClassifier(**{"teacher": FEW, **given}).fit(X.numpy(), Y.numpy()),
-    teacher=["forest", 3], loss=["kl"], num_steps=[0])
+    teacher=["forest", 3], guide=["beta"], loss=["kl"], num_steps=[0])
 calls("OnePassClassifier.fit", {
-    "three rows": lambda: OnePassClassifier().fit(X[:3].numpy(), Y[:3].numpy())})
+    "three rows": lambda: OnePassClassifier().fit(X[:3].numpy(), Y[:3].numpy()),
+    "a teacher of two classes": lambda: OnePassClassifier(
+        teacher=lambda x, y: lambda x: torch.full((9, len(x), 2), 0.5)).fit(X.numpy(), Y.numpy())})

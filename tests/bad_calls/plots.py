@@ -3,11 +3,13 @@
 from functools import partial
 
 import torch
+from plotted import record
 from torch.distributions import Dirichlet
 
 import pyro_opu
 from bad_calls.measures import (
     ANSWER,
+    DRAWS,
     LABELS,
     LOGITS,
     POSTERIOR,
@@ -19,8 +21,9 @@ from bad_calls.measures import (
     teacher,
     unchecked,
 )
-from bad_calls.table import arguments, values
+from bad_calls.table import arguments, calls, values
 from pyro_opu import plots
+from pyro_opu.distributions import Empirical
 
 THREE = Dirichlet(torch.ones(3))
 AXES = ["left", 3, [1]]
@@ -29,17 +32,24 @@ arguments(plots.simplex, {
     "nothing to draw": (None,),
     "a tensor": (PROBS,),
     "several inputs": (ANSWER,),
-    "four classes": (Dirichlet(torch.ones(4)),)})
+    "four classes": (Dirichlet(torch.ones(4)),),
+    "atoms": (Empirical(LOGITS[:, :1].log_softmax(-1)),)})
 values(plots.simplex, THREE, labels=[["a", "b"], 3], ax=AXES)
 values(plots.simplex, None,
-    draws={"of logits": LOGITS[0], "a list": PROBS.tolist(), "with NaN": broken(PROBS)})
+    draws={"of logits": LOGITS[0], "a list": PROBS.tolist(), "with NaN": broken(PROBS),
+        "of four classes": torch.rand(3, 4), "of several inputs": DRAWS})
 values(plots.three_classes, PROBS,
     classes=[[0, 1], [0, 1, 1], [0, 1, 3], ["a", "b", "c"], 3, [0, 1.5, 2]])
 values(partial(plots.three_classes, classes=[0, 1, 2]),
-    source={"a list": PROBS.tolist(), "with NaN": broken(PROBS)})
+    source={"a list": PROBS.tolist(), "with NaN": broken(PROBS),
+        "of no probability": torch.tensor([[0.0, 0.0, 0.0, 1.0]])})
 SQUARE = ((-1, 1), (-1, 1))
 MAP = partial(plots.decision_map, student)
 values("plots.decision_map", MAP, bounds=[(-1, 1), ((1, -1), (-1, 1))])
+calls("plots.decision_map", {
+    "eight classes": lambda: plots.decision_map(partial(student, classes=8), SQUARE),
+    "a measure that is infinite": lambda: plots.decision_map(
+        lambda x: Empirical(student(x).mean.log()[None]), SQUARE, measure="concentration")})
 MAP = partial(MAP, SQUARE)
 values("plots.decision_map", MAP, measure=["doubt", 3], resolution=[1], vmax=["most"], ax=AXES)
 values("plots.decision_map", partial(MAP, vmax=0.5), vmin=[1.0])
@@ -57,6 +67,8 @@ arguments(plots.reliability, {
     "labels of another length": (PROBS, LABELS[:4]),
     "labels out of range": (PROBS, LABELS + 1),
     "an array": (PROBS.numpy(), LABELS),
+    "draws": (DRAWS, LABELS),
+    "float labels": (PROBS, LABELS.float()),
     "no models": ({}, LABELS)})
 values(plots.reliability, PROBS, LABELS, bins=[0], ax=AXES)
 SCORES, WRONG = {"entropy": torch.rand(6)}, LABELS == 0
@@ -66,6 +78,7 @@ arguments(plots.risk_coverage, {
     "errors of another length": (SCORES, WRONG[:4]),
     "NaN": ({"entropy": broken(SCORES["entropy"])}, WRONG),
     "scores in words": ({"entropy": ["a"] * 6}, WRONG),
+    "no rows": ({"entropy": SCORES["entropy"][:0]}, WRONG[:0]),
     "other names": (SCORES, {"variance": WRONG})})
 values(plots.risk_coverage, SCORES, WRONG, ax=AXES)
 HISTOGRAMS = plots.concentration_histograms
@@ -87,7 +100,8 @@ values(plots.training_curves,
     report={"a number": 3, "without a history": {"seed": 0},
         "of a history that is none": {"history": [{"step": 0}]},
         "of a history that is a number": {"history": 3}})
-values(plots.training_curves, {"history": [{}]}, axes=[["left", "right"], 3])
+HISTORY = {"history": [record("start", 0, 1.0)]}
+values(plots.training_curves, HISTORY, axes=[["left", "right"], 3, [1]])
 
 TO = pyro_opu.to_inference_data
 arguments("to_inference_data", TO, {
@@ -108,4 +122,5 @@ arguments("to_inference_data", partial(TO, **CLASSES), {
 values("to_inference_data, of a student", partial(TO, student, X, LABELS), num_draws=[2.5, 0])
 arguments("to_inference_data, of a student", partial(TO, num_draws=5), {
     "labels out of range": (student, X, LABELS + 1),
-    "labels of another length": (student, X, LABELS[:4])})
+    "labels of another length": (student, X, LABELS[:4]),
+    "a list of labels": (student, X, LABELS.tolist())})

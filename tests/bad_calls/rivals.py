@@ -10,9 +10,10 @@ import torch
 from pyro.infer import Predictive
 from torch import nn
 
-from bad_calls.models import BROKEN, INF, MODEL, MODEL2, NAN, NETWORK, X, Y
+from bad_calls.models import BROKEN, INF, MODEL, MODEL2, NAN, NETWORK, ONE, X, Y
 from bad_calls.table import arguments, calls, values
 from pyro_opu import as_teacher, rivals, samplers
+from pyro_opu.models.likelihoods import regression
 from pyro_opu.models.neural_network import bayesian_network
 
 WEIGHT = torch.randn(8, 3, 3, generator=torch.Generator().manual_seed(0))
@@ -30,7 +31,7 @@ def teacher(x: torch.Tensor) -> torch.Tensor:
 # fmt: off
 values("dark_knowledge",
     lambda **given: rivals.dark_knowledge(**{"source": teacher, "x": X, **FEW, **given}),
-    form=["mean", 3], batch_size=[0, 1.5], learning_rate=[0.0, -1.0, NAN, "1", None],
+    form=["mean", "normal", 3], batch_size=[0, 1.5], learning_rate=[0.0, -1.0, NAN, "1", None],
     prior_precision=[-1.0, NAN, INF, "1"], optimizer=["adam", None],
     guide=["forest", 3, nn.Linear(3, 3)],
     transfer={"a name": "jitter", "3": 3, "a function": teacher},
@@ -40,7 +41,12 @@ ONLINE = partial(rivals.online_dark_knowledge, num_draws=2, **QUIET)
 values("online_dark_knowledge", partial(ONLINE, KERNEL, (X, Y), X), warmup_steps=[-1, 1.5],
     batch_size=[0, 1.5])
 values("online_dark_knowledge", partial(ONLINE, KERNEL, (X, Y), X, warmup_steps=0),
-    num_samples=[0, 1.5], optimizer=["adam"], form=["mixture"])
+    num_samples=[0, 1.5], optimizer=["adam"], form=["mixture", "normal"])
+OF_REAL = partial(ONLINE, samplers.SGLD(bayesian_network(ONE, likelihood=regression()),
+    step_size=1e-3), (X, X[:, 0]), X, warmup_steps=0)
+values("online_dark_knowledge, of a real y", OF_REAL, form=["point"])
+values("online_dark_knowledge, of a real y", partial(OF_REAL, form="normal"),
+    guide=["point", nn.Linear(3, 3)])
 values("online_dark_knowledge", partial(rivals.online_dark_knowledge, KERNEL, (X, Y), X, **QUIET),
     num_draws=[0])
 arguments("online_dark_knowledge", ONLINE, {

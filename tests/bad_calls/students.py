@@ -25,10 +25,17 @@ from bad_calls.distilling import (
     short,
 )
 from bad_calls.table import arguments, calls, values, without
-from pyro_opu import OnePassPredictive, PredictiveGuide, as_teacher
+from pyro_opu import OnePassPredictive, PredictiveDirichlet, PredictiveGuide, as_teacher
 from pyro_opu.export import export
 from pyro_opu.export.capture import capture
-from pyro_opu.guides import LogisticNormalGuide, MixtureGuide, PointGuide, SingleHeadGuide
+from pyro_opu.guides import (
+    ImplicitGuide,
+    LogisticNormalGuide,
+    MixtureGuide,
+    PointGuide,
+    SingleHeadGuide,
+)
+from pyro_opu.guides.normal import GaussianGuide, NormalMixtureGuide
 from pyro_opu.transfer import (
     Box,
     Gaussian,
@@ -102,7 +109,9 @@ calls("OnePassPredictive()", {
     "a guide that raises": lambda: build(Answering(raising))(X)})
 values("OnePassPredictive.probs", lambda **given: student().probs(X, **given),
     num_draws=[0, -1, 2.5, "3", True], seed=[2.5, "0"])
-calls("OnePassPredictive.probs", {"of a regressor": lambda: regressor().probs(X)})
+calls("OnePassPredictive.probs", {
+    "of a regressor": lambda: regressor().probs(X),
+    "more draws than a joint student holds": lambda: short(guide="joint").probs(X, 9)})
 values("as_teacher", lambda source: as_teacher(source).probs(X),
     source=without({w: s for w, s in SOURCES.items() if "real posterior" not in w}, "one draw",
         "classes that follow the rows") | OTHER_OUTCOMES)
@@ -140,7 +149,10 @@ calls("capture", {
     "another width": lambda: student().capture(X[:, :2]),
     "a list": lambda: student().capture(X.tolist()),
     "another precision": lambda: student().capture(X, precision=torch.float64),
-    "a precision in words": lambda: student().capture(X, precision="half")})
+    "a precision in words": lambda: student().capture(X, precision="half"),
+    "a precision of a guide without a trunk": lambda: build(Answering(
+        lambda x: PredictiveDirichlet(draws(x)[0].log(), x[:, 0]))).capture(
+            X, precision=torch.bfloat16)})
 
 LAYER = nn.Linear(3, 8)
 for guide in (PredictiveGuide, SingleHeadGuide, PointGuide, MixtureGuide, LogisticNormalGuide):
@@ -160,6 +172,9 @@ for guide in (PredictiveGuide, MixtureGuide, LogisticNormalGuide):
         "features='8'": (LAYER, "8", 4)})
 arguments(PredictiveGuide, {"a function as second trunk": (LAYER, 8, 4, draws)})
 values(MixtureGuide, LAYER, 8, 4, num_components=[0, 2.5])
+values(NormalMixtureGuide, LAYER, 8, num_components=[0])
+values("GaussianGuide.for_inputs", GaussianGuide.for_inputs, X, y={"with NaN": NAN * X[:, 0]})
+values("ImplicitGuide.for_inputs", ImplicitGuide.for_inputs, X, 4, noise=[0])
 values(LogisticNormalGuide, LAYER, 8, 4, rank=[-1, 1.5, "2"])
 RECALIBRATE = PredictiveGuide.for_inputs(X, 4).recalibrate
 values("PredictiveGuide.recalibrate", partial(RECALIBRATE, shift=0.0), scale=[0.0, -1.0, NAN, "1"])
@@ -189,6 +204,9 @@ values("TransferPolicy.sample", lambda change: BadPolicy(change).fit(X).sample(3
 calls("TransferPolicy.sample", {
     "not fitted": lambda: Jitter().sample(3),
     "too large a scale": lambda: Gaussian(scale=1e38).fit(1e3 * X).sample(3),
-    "images of tables": lambda: ImageCorruption().fit(X).sample(3)})
+    "images of tables": lambda: ImageCorruption().fit(X).sample(3),
+    "images of another size": lambda: ImageCorruption(image_shape=(8, 9)).fit(X).sample(3),
+    "images of one axis": lambda: ImageCorruption(image_shape=(3,)).fit(X).sample(3),
+    "images of two rows": lambda: ImageCorruption(image_shape=(2, 20)).fit(X.T).sample(3)})
 values(default_transfer, x=FITTED)
 values(default_transfer, X, image_shape=[8, "8x8", (0, 8)])

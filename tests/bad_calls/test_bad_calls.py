@@ -34,7 +34,9 @@ def test_is_answered_clearly(case: str) -> None:
     outcome, message = judged(CASES[case])
     assert outcome == ("raw" if case in RAW else "clear"), message
     if case in SAYS:
-        assert re.search(rf"^(Argument)?(Value|Type)?Error: .*{SAYS[case]}", message), message
+        assert re.search(rf"^(Argument)?(Value|Type|Call|Key)?Error: .*{SAYS[case]}", message), (
+            message
+        )
 
 
 def test_few_are_raw() -> None:

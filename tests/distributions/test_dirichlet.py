@@ -268,25 +268,6 @@ def test_as_predictive() -> None:
         torch.testing.assert_close(as_predictive(other).concentration, alpha, rtol=3e-6, atol=0)
 
 
-def test_failures() -> None:
-    with pytest.raises(ValueError, match=r"`log_concentration` shape.*\(4, 3\) and \(4, 1\)"):
-        PredictiveDirichlet(torch.zeros(4, 3), torch.zeros(4, 1), validate_args=False)
-    with pytest.raises(ValueError, match=r"`log_mean` must have shape"):
-        PredictiveDirichlet(torch.tensor(0.0), torch.tensor(0.0))
-    with pytest.raises(ValueError, match="log_mean"):
-        PredictiveDirichlet(torch.full((3,), torch.nan), torch.tensor(0.0))
-    with pytest.raises(ValueError, match="must be finite"):
-        PredictiveDirichlet(torch.tensor([0.0, -torch.inf]), torch.tensor(0.0))
-    with pytest.raises(ValueError, match=r"exp sums to 1; got .*Apply log_softmax"):
-        PredictiveDirichlet(torch.randn(5, 3), torch.zeros(5), validate_args=True)
-    with pytest.raises(ValueError, match="`alpha` must be positive"):
-        PredictiveDirichlet.from_alpha(torch.tensor([1.0, 0.0]))
-    with pytest.raises(TypeError, match=r"Dirichlet; got Beta"):
-        as_predictive(torch.distributions.Beta(1.0, 1.0))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="`value` must hold probabilities"):
-        predictive(1.0).log_prob(torch.tensor([0.5, 0.5, 0.5]))
-
-
 def test_a_measured_concentration_is_kept_unless_it_is_none() -> None:
     """Draws that all agree ask for infinity, draws that are labels for nothing."""
     asked = torch.tensor([0.0, 1e-4, 1.0, 1e6, math.inf])

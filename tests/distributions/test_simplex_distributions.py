@@ -259,37 +259,6 @@ def test_extremes_are_finite(family: type, draw_parameters: Callable, spread: fl
     assert all(value.isfinite().all() for value in values.values()), values
 
 
-FAILURES: list[tuple[Callable[[], SimplexDistribution], str]] = [
-    (lambda: Empirical(torch.zeros(3, 2)), r"`log_points` must be .* got \(3, 2\)"),
-    (
-        lambda: DirichletMixture(torch.zeros(2, 3), torch.zeros(2, 4, 5), torch.zeros(2, 3)),
-        r"`log_means` \(N, K, C\).* got \(2, 3\), \(2, 4, 5\) and \(2, 3\)",
-    ),
-    (
-        lambda: DirichletMixture(torch.zeros(2, 3), torch.zeros(2, 3, 5), torch.zeros(2)),
-        "`log_concentrations`",
-    ),
-    (
-        lambda: DirichletMixture(torch.zeros(2, 0), torch.zeros(2, 0, 5), torch.zeros(2, 0)),
-        "K >= 1",
-    ),
-    (
-        lambda: LogisticNormal(torch.zeros(2, 3), torch.zeros(2), torch.zeros(2, 3, 1)),
-        r"`log_scale` must have shape \(N, C\)",
-    ),
-    (
-        lambda: LogisticNormal(torch.zeros(2, 3), torch.zeros(2, 3), torch.zeros(2, 4, 1)),
-        r"`factor` \(N, C, R\); got .*\(2, 4, 1\).* R = 0",
-    ),
-]
-
-
-@pytest.mark.parametrize(("make", "message"), FAILURES)
-def test_wrong_shapes_are_refused(make: Callable[[], SimplexDistribution], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make()
-
-
 # Mixture of Dirichlets -----------------------------------------------------------------------
 
 

@@ -182,27 +182,6 @@ class TestOnTheCPU:
         assert (found.log_concentration != found.log_concentration.to(precision).float()).any()
         assert all(p.dtype == torch.float32 for p in fast.guide.parameters())
 
-    @pytest.mark.parametrize(
-        ("change", "error", "message"),
-        [
-            ({"example": torch.ones(2, 5)}, ValueError, r"shape \(N, 6\).*got \(2, 5\)"),
-            ({"example": torch.ones(2, D, dtype=torch.int64)}, TypeError, "floating dtype"),
-            ({"precision": torch.float32}, ValueError, "`precision` must be torch.bfloat16 or"),
-            ({"fast": "trunkless", "precision": torch.float16}, ValueError, "module `trunk`"),
-        ],
-    )
-    def test_refused(self, change: dict[str, Any], error: type, message: str) -> None:
-        class Trunkless(nn.Module):
-            def forward(self, x: Tensor) -> PredictiveDirichlet:
-                return PredictiveDirichlet(x.log_softmax(-1), x[:, 0])
-
-        arguments: dict[str, Any] = {"example": torch.ones(2, D), **change}
-        fast = student()
-        if arguments.pop("fast", None) == "trunkless":
-            fast = OnePassPredictive(Trunkless(), (D,), D)
-        with pytest.raises(error, match=message):
-            fast.capture(**arguments)
-
     def test_a_guide_that_is_not_a_module(self) -> None:
         with pytest.raises(TypeError, match="`guide` must be a module"):
             capture(student, torch.ones(2, D))

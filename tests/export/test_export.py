@@ -410,27 +410,6 @@ class TestRefused:
         assert not list(tmp_path.iterdir())
 
     @pytest.mark.parametrize(
-        ("name", "settings", "error", "message"),
-        [
-            ("a.pt", {}, ValueError, "`path` must end in .onnx or .pt2.*got 'a.pt'"),
-            ("none/a.pt2", {}, FileNotFoundError, "existing folder.*Create it"),
-            ("a.pt2", {"outputs": ["mean", "median"]}, ValueError, "`outputs` must name some of"),
-            ("a.pt2", {"outputs": []}, ValueError, "`outputs` must name some of mean"),
-            ("a.pt2", {"outputs": ["mean", "mean"]}, ValueError, "each once; got"),
-            ("a.pt2", {"example_x": torch.ones(2, 5)}, ValueError, r"shape \(N, 6\); got \(2, 5\)"),
-            ("a.pt2", {"example_x": torch.full((2, 6), torch.nan)}, ValueError, "must be finite"),
-        ],
-    )
-    def test_arguments(self, tmp_path: Path, name, settings, error, message) -> None:
-        with pytest.raises(error, match=message):
-            student().export(tmp_path / name, **settings)
-        assert not list(tmp_path.iterdir())
-
-    def test_entropy_of_a_logistic_normal(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="LogisticNormal has no closed form for"):
-            student("logistic_normal").export(tmp_path / "a.pt2", outputs=["differential_entropy"])
-
-    @pytest.mark.parametrize(
         ("guide", "message"),
         [
             (Looks(), "torch.export can trace for any number of rows; Looks is not"),

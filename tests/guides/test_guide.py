@@ -92,11 +92,6 @@ def test_constant_features_are_harmless() -> None:
     assert (after - before).abs().max() < 2.0  # an untrained network's slope is below 1
 
 
-def test_fewer_than_two_classes_is_refused() -> None:
-    with pytest.raises(ValueError, match="`num_classes` must be an integer of at least 2; got 1"):
-        PredictiveGuide(nn.Identity(), 3, 1)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_soft_clamp_is_the_identity_in_the_middle(dtype: torch.dtype) -> None:
     low, high = LOG_CONCENTRATION_RANGE
@@ -163,14 +158,6 @@ def test_recalibration_in_float64_keeps_its_digits() -> None:
     guide = shared().double()
     guide.recalibrate(0.1, 0.2)
     assert guide.calibration.tolist() == [0.1, 0.2]
-
-
-@pytest.mark.parametrize(
-    ("scale", "shift"), [(0.0, 0.0), (-1.0, 0.0), (math.nan, 0.0), (1.0, math.inf)]
-)
-def test_recalibration_refuses(scale: float, shift: float) -> None:
-    with pytest.raises(ValueError, match="`(scale|shift)` must be a (positive )?finite number"):
-        shared().recalibrate(scale, shift)
 
 
 @pytest.mark.gpu

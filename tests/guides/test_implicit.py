@@ -360,22 +360,6 @@ def test_what_needs_a_density_is_refused_with_what_has_one() -> None:
     assert math.isfinite(float(answer.entropy().detach().sum()))
 
 
-@pytest.mark.parametrize("loss", ["likelihood", "moments", "cross_entropy", "endd", "proxy"])
-def test_losses_that_read_a_density_or_moments_are_refused(loss: str) -> None:
-    with pytest.raises(ValueError, match='`loss` must be "energy", "wasserstein" or an Objective'):
-        distill(draws, X, guide="implicit", loss=loss, **SHORT)
-
-
 def test_a_critic_of_several_sites_is_refused() -> None:
     with pytest.raises(ValueError, match='`loss` must be "energy".*several'):
         distill(posterior(dependent), X, guide="implicit", loss="wasserstein", **SHORT)
-
-
-def test_one_number_of_noise_at_least() -> None:
-    with pytest.raises(ValueError, match="`noise` must be a positive integer"):
-        ImplicitGuide.for_inputs(X, 3, noise=0)
-
-
-def test_an_unknown_ground_metric() -> None:
-    with pytest.raises(ValueError, match="`ground` must be one of"):
-        EnergyDistance(ground="l3")

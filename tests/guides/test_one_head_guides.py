@@ -47,13 +47,6 @@ def test_distill_by_name_saves_and_loads(name: str, tmp_path: Path) -> None:
     assert fast(x[:4])["obs"].shape == (50, 4)
 
 
-def test_names_that_are_no_guide() -> None:
-    with pytest.raises(ValueError, match="`guide` must be one of .*'dirichlet'.*got 'nothing'"):
-        pyro_opu.distill(logistic, torch.randn(20, 2), guide="nothing", progress=False)
-    with pytest.raises(ValueError, match="`num_classes` must be an integer of at least 2; got 1"):
-        GUIDES["point"].for_inputs(torch.randn(3, 2), 1)
-
-
 def test_a_point_has_no_spread_and_is_measured_all_the_same() -> None:
     x = torch.randn(80, 2)
     fast = pyro_opu.distill(logistic, x, guide="point", num_steps=40, seed=0, progress=False)
@@ -86,11 +79,6 @@ def test_atoms_against_their_own_draws() -> None:
     # Four deviations of a share of 1/4 in 20,000 draws.
     share = (draws[:, :, None] - points.movedim(0, 1)).abs().amax(-1).lt(1e-12).double().mean(0)
     assert (share - 0.25).abs().max() < 4 * math.sqrt(0.25 * 0.75 / 20_000)
-
-
-def test_atoms_of_another_shape() -> None:
-    with pytest.raises(ValueError, match=r"`log_points` must be .* \(K, N, C\).*got \(5, 3\)"):
-        Empirical(torch.zeros(5, 3))
 
 
 def test_moments_of_atoms_match_the_dirichlet() -> None:

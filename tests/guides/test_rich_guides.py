@@ -159,30 +159,6 @@ def test_same_seed_same_weights(kind: str) -> None:
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-FAILURES: list[tuple[Callable[[], Any], str]] = [
-    (
-        lambda: MixtureGuide(nn.Identity(), 2, 1),
-        "`num_classes` must be an integer of at least 2; got 1",
-    ),
-    (lambda: MixtureGuide(nn.Identity(), 2, C, 0), "`num_components` must be .* got 0"),
-    (lambda: MixtureGuide(nn.Identity(), 2, C, 2.0), r"`num_components` must be .* got 2\.0"),
-    (lambda: LogisticNormalGuide(nn.Identity(), 2, C, -1), "`rank` must be .* got -1"),
-    (lambda: LogisticNormalGuide(nn.Identity(), 2, C, True), "`rank` must be .* got True"),
-    (
-        lambda: LogisticNormalGuide(nn.Identity(), 2, 1),
-        "`num_classes` must be an integer of at least 2",
-    ),
-    (lambda: LikelihoodFirst(1.5), r"`until` must be .* got 1\.5"),
-    (lambda: quick("mixtures"), "`guide` must be one of .*'mixture'"),
-]
-
-
-@pytest.mark.parametrize(("make", "message"), FAILURES)
-def test_bad_arguments_are_named(make: Callable[[], Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make()
-
-
 # Each by itself ------------------------------------------------------------------------------
 
 

@@ -406,37 +406,6 @@ def test_what_each_arviz_is_given(version: str, monkeypatch: pytest.MonkeyPatch)
     }
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"x": None}, TypeError, "`x` must be a torch.Tensor, .* got NoneType"),
-        ({"x": torch.zeros(N, 3)}, ValueError, r"`x` must have shape \(N, 2\)"),
-        ({"y": [0] * N}, TypeError, r"`y` must be .* of shape \(40,\); got list"),
-        ({"y": torch.zeros(N, 3)}, ValueError, r"got shape \(40, 3\).*one-hot rows pass"),
-        ({"y": torch.full((N,), 3)}, ValueError, "numbers from 0 to 2, .* from 3 to 3"),
-        ({"y": torch.full((N,), -1)}, ValueError, "values from -1 to -1"),
-        ({"y": torch.full((N,), 0.5)}, ValueError, "values from 0.5 to 0.5"),
-        ({"num_draws": 0}, ValueError, "`num_draws` must be a positive integer; got 0"),
-        ({"num_draws": True}, ValueError, "`num_draws` must be a positive integer; got True"),
-        ({"num_chains": 3}, ValueError, "divisor of the 4000 posterior samples; got 3"),
-        ({"run": "student"}, TypeError, "`run` must be a pyro.infer.MCMC .*; got str"),
-        ({"run": nn.Linear(2, 3)}, ValueError, "must be a network with dropout"),
-        ({"run": lambda x: x[:, 0]}, ValueError, "."),
-    ],
-)
-def test_failures(change: dict[str, Any], error: type[Exception], message: str) -> None:
-    x, y = data(3)
-    call = {"run": fixed(dist.Dirichlet(alphas())), "x": x, "y": y, **change}
-    with pytest.raises(error, match=message):
-        to_inference_data(**call)
-
-
-def test_a_run_has_its_draws() -> None:
-    predictive, (x, y) = pair()[0], data()
-    with pytest.raises(ValueError, match="`num_draws` is for a student or a teacher; got 5 and a"):
-        to_inference_data(predictive, x, y.float(), num_draws=5)
-
-
 # Events over the rows, deterministic sites, and new rows -----------------------------------------
 
 

@@ -161,22 +161,6 @@ def test_a_constant_column_and_large_numbers() -> None:
     assert np.isfinite(found.predict_proba(X)).all() and found.n_features_in_ == 5
 
 
-@pytest.mark.parametrize(
-    ("options", "rows", "message"),
-    [
-        ({"teacher": "svm"}, 90, r"`teacher` must be one of \['dropout', 'logistic'\]; got 'svm'"),
-        ({"teacher": lambda x, y: lambda x: torch.full((9, len(x), 2), 0.5)}, 90, "got 2 classes"),
-        ({"guide": "beta"}, 90, "'beta'"),
-        ({"loss": "hinge"}, 90, "'hinge'"),
-        ({}, 3, r"Found array with 3 sample\(s\).*minimum of 4"),
-    ],
-)
-def test_failures(options: dict[str, Any], rows: int, message: str) -> None:
-    X, y = blobs()
-    with pytest.raises(ValueError, match=message):
-        quick(**options).fit(X[:rows], y[:rows])
-
-
 def test_one_class_has_nothing_to_learn() -> None:
     X, _ = blobs()
     with pytest.raises(ValueError, match="`y` must hold at least two classes; got one class, a"):

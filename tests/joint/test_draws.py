@@ -10,8 +10,7 @@ from flat import distill_flat
 from pyro.infer import Predictive
 from torch import nn
 
-import pyro_opu
-from pyro_opu.joint import PoolDraws, joint_draws, total
+from pyro_opu.joint import PoolDraws, joint_draws
 
 SLOPES = torch.randn(30, 2, 3, generator=torch.Generator().manual_seed(0))
 X = torch.randn(7, 2, generator=torch.Generator().manual_seed(1))
@@ -20,11 +19,6 @@ NAMED = r'distill\(\.\.\., guide="joint"\)'
 
 def posterior(x):
     return (x @ SLOPES).softmax(-1)
-
-
-@pytest.fixture(scope="module")
-def marginal():
-    return pyro_opu.distill(posterior, X.repeat(20, 1), num_steps=3, seed=0, progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -53,25 +47,6 @@ def test_a_seed_repeats_the_draws_and_leaves_torch_alone(dropout):
 
 
 class TestRefused:
-    def test_a_marginal_student(self, marginal):
-        with pytest.raises(TypeError, match=NAMED):
-            joint_draws(marginal, X)
-
-    def test_its_guide_and_its_answer(self, marginal):
-        for source in (marginal.guide, marginal.dirichlet(X)):
-            with pytest.raises(TypeError, match=NAMED):
-                joint_draws(source, X)
-
-    def test_it_as_a_teacher(self, marginal):
-        """Which no longer says what it is, but draws row by row."""
-        with pytest.raises(ValueError, match=NAMED):
-            joint_draws(pyro_opu.as_teacher(marginal), X)
-
-    def test_a_function_that_draws_from_it(self, marginal):
-        function = lambda x, num_draws: marginal.dirichlet(x).sample((num_draws,))  # noqa: E731
-        with pytest.raises(ValueError, match=NAMED):
-            joint_draws(function, X)
-
     def test_a_real_y_drawn_row_by_row(self):
         def function(x, num_draws):
             f = torch.randn(num_draws, len(x))
@@ -88,14 +63,6 @@ class TestRefused:
 
         with pytest.raises(ValueError, match=NAMED):
             joint_draws(Predictive(model, num_samples=40, return_sites=("y",)), X)
-
-    def test_one_draw(self):
-        with pytest.raises(ValueError, match="at least 2"):
-            joint_draws(posterior, X, 1)
-
-    def test_inputs_beside_draws(self):
-        with pytest.raises(TypeError, match="`x` must be None"):
-            joint_draws(joint_draws(posterior, X), X)
 
     def test_several_numbers_of_a_row(self):
         def model(x, y=None):
@@ -185,19 +152,6 @@ class TestWhatRowsCount:
         spread = pool.noise(weights)[:4].sqrt()
         assert ((y.mean(0) - pool.values(weights)[:4]).abs() < 4 * spread / 1000**0.5).all()
         assert torch.allclose(y.var(0), pool.noise(weights)[:4], rtol=0.25)
-
-    @pytest.mark.parametrize(
-        ("kind", "shape", "weights", "error"),
-        [
-            ("classes", (5, 4, 3), None, TypeError),
-            ("classes", (5, 4, 3), torch.ones(4), ValueError),
-            ("classes", (5, 4, 3), torch.tensor([0.0, 1.0, torch.nan]), ValueError),
-            ("real", (5, 4, 2), torch.ones(2), ValueError),
-        ],
-    )
-    def test_refused_weights(self, kind, shape, weights, error):
-        with pytest.raises(error, match=r"`weights` must be .*\(\d,\).*; got"):
-            total(PoolDraws(kind, torch.full(shape, 1 / shape[-1])), None, weights)
 
 
 def test_rows_that_are_drawn_by_themselves_are_seen_beside_a_first_that_all_draws_agree_on():

@@ -166,26 +166,6 @@ def test_float32_is_near_float64():
     assert torch.allclose(exact.information, rounded.information, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("size", "error", "message"), [(7, ValueError, "at most 6"), (0, ValueError, "positive")]
-)
-def test_refused_sizes(size, error, message):
-    with pytest.raises(error, match=f"`size` must be .*{message}"):
-        batch_bald(pool_of(), None, size)
-
-
-@pytest.mark.parametrize("batches", [torch.tensor([0.0]), torch.tensor([6]), torch.zeros(1, 1, 1)])
-def test_refused_batches(batches):
-    with pytest.raises(ValueError, match="`batches` must hold rows"):
-        joint_information(pool_of(), None, batches)
-
-
-def test_a_real_y_is_refused():
-    pool = PoolDraws("real", torch.zeros(5, 4, 2))
-    with pytest.raises(TypeError, match="class labels for batch_bald"):
-        batch_bald(pool, None, 2)
-
-
 def test_rows_are_looked_at_some_together_and_most_only_once(monkeypatch):
     asked = []
     plain = _Labellings.entropy

@@ -191,37 +191,3 @@ def test_gradient_of_kl_from_log_is_finite_at_an_impossible_class() -> None:
         torch.tensor([[-torch.inf, -0.5, -0.9327]]), logits.log_softmax(-1)
     ).sum().backward()
     assert logits.grad is not None and logits.grad.isfinite().all()
-
-
-@pytest.mark.parametrize("distance", [energy_distance, wasserstein1])
-def test_failures(distance) -> None:
-    good = draws([1.0, 1.0, 1.0], 4, 2)
-    with pytest.raises(
-        ValueError, match=r"`p` must be floating-point draws of shape \(S, N, C\); got .*\(4, 3\)"
-    ):
-        distance(good[:, 0], good)
-    with pytest.raises(ValueError, match=r"`q` must be floating-point draws"):
-        distance(good, torch.ones(4, 2, 3, dtype=torch.long))
-    with pytest.raises(ValueError, match="`p` and `q` must agree in inputs and classes"):
-        distance(good, good[:, :1])
-    with pytest.raises(ValueError, match="`q` must hold probabilities over its last axis"):
-        distance(good, 2 * good)
-    with pytest.raises(ValueError, match="`p` must be finite; got NaN"):
-        distance(good * torch.nan, good)
-
-
-def test_failures_of_each() -> None:
-    good = draws([1.0, 1.0, 1.0], 4, 2)
-    with pytest.raises(ValueError, match="`q` must hold at least 2 draws"):
-        energy_distance(good, good[:1])
-    with pytest.raises(ValueError, match="`chunk_size` must be a positive integer"):
-        energy_distance(good, good, chunk_size=0)
-    with pytest.raises(
-        ValueError,
-        match="the same number of draws when there are more than two classes; got 4 and 3",
-    ):
-        wasserstein1(good, good[:3])
-    with pytest.raises(ValueError, match="`p_mean` and `q_mean` must have the same shape"):
-        kl_divergence(good[0], good[0, :1])
-    with pytest.raises(ValueError, match="`log_p` and `log_q` must have the same shape"):
-        kl_from_log(good[0], good[0, :1])

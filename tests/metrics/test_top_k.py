@@ -145,30 +145,3 @@ def test_many_inputs_in_seconds(classes: int, max_k: int | None) -> None:
     sets = top_k(torch.distributions.Dirichlet(alpha), max_k=max_k)
     assert len(sets.k) == 10_000
     assert time.process_time() - start < 30.0  # about 0.4 s and 3 s; the machine may be busy
-
-
-@pytest.mark.parametrize(
-    ("act", "error", "message"),
-    [
-        (lambda d: top_k(d.mean), TypeError, "must be a torch or Pyro Dirichlet; got Tensor"),
-        (lambda d: top_k(dirichlet([1.0, 2.0])), ValueError, r"batch shape \(N,\); got \(\)"),
-        (
-            lambda d: top_k(d, overlap=1.0),
-            ValueError,
-            "`overlap` must be a number in \\[0, 1\\); got 1.0",
-        ),
-        (lambda d: top_k(d, overlap=-0.1), ValueError, "`overlap` must be a number in"),
-        (lambda d: top_k(d, max_k=0), ValueError, "`max_k` must be a positive integer; got 0"),
-        (lambda d: top_k(d).coverage(torch.tensor([3])), ValueError, "labels from 0 to C - 1 = 2"),
-        (lambda d: top_k(d).covers(torch.tensor([0, 1])), ValueError, r"shape \(1,\); got \(2,\)"),
-        (lambda d: top_k(d).covers(torch.tensor([0.0])), TypeError, "integer labels"),
-        (
-            lambda d: top_k(d, max_k=2).fixed(torch.tensor([0]), 3),
-            ValueError,
-            "`k` must lie between 1 and 2, .* got 3",
-        ),
-    ],
-)
-def test_failures(act, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        act(dirichlet([[3.0, 2.0, 1.0]]))

@@ -21,7 +21,7 @@ import pyro_opu
 from pyro_opu.models import gaussian_process as module
 from pyro_opu.models import pseudo_observations
 from pyro_opu.models.factored import factored
-from pyro_opu.models.gaussian_process import check_data, gaussian_process, inducing_points
+from pyro_opu.models.gaussian_process import gaussian_process
 from pyro_opu.models.kernels import Kernel
 from pyro_opu.models.pseudo_observations import Transported, transport_to_posterior
 from pyro_opu.models.quadrature import (
@@ -30,7 +30,7 @@ from pyro_opu.models.quadrature import (
     gauss_hermite,
     normal_points,
 )
-from pyro_opu.models.sgpmc import sgpmc, svgp
+from pyro_opu.models.sgpmc import sgpmc
 
 DOUBLE = torch.float64
 
@@ -329,12 +329,6 @@ def test_factored_draws_answer_as_the_model_does(num_classes, joint_rows, monkey
         assert torch.equal(found[name], value), name
 
 
-def test_factored_needs_the_hyper_parameters():
-    model = gaussian_process(inputs(4), 2)
-    with pytest.raises(ValueError, match="`samples` must hold the kernel's sites"):
-        factored(model, {"v": torch.zeros(3, 4)})
-
-
 def test_duplicated_inducing_points_and_extreme_parameters():
     z = inputs(5, dtype=torch.float32)
     z = torch.cat([z, z, z])
@@ -360,40 +354,6 @@ def test_near_rows_far_from_the_origin_have_a_covariance_with_a_factor():
     jitter = 1e-4 * truth.diagonal().mean()  # what the factor has more; the rest is rounding
     gap = (lower @ lower.mT - truth.float() - jitter * torch.eye(40)).abs().max()
     assert gap < 1e-5 * truth.max()
-
-
-def test_failures():
-    x = inputs(8, dtype=torch.float32)
-    y = torch.tensor([0.0, 1.0] * 4)
-    with pytest.raises(ValueError, match="`link` must be 'logit'.* got 'cloglog'"):
-        gaussian_process(x, 2, link="cloglog")
-    with pytest.raises(ValueError, match="`link` must be .* got 'probit' for 3 classes"):
-        gaussian_process(x, 3, link="probit")
-    with pytest.raises(ValueError, match="`num_classes` must be an integer of at least 2; got 1"):
-        gaussian_process(x, 1)
-    with pytest.raises(ValueError, match="`joint_rows` must be an integer of at least 0; got -1"):
-        gaussian_process(x, 2, joint_rows=-1)
-    with pytest.raises(TypeError, match="`inducing` must be float32 or float64"):
-        gaussian_process(x.half(), 2)
-    with pytest.raises(ValueError, match=r"`inducing` must be .* of shape \(M, D\)"):
-        gaussian_process(x[..., None], 2)
-    with pytest.raises(ValueError, match=r"`share` must be a number in \(0, 1\]; got 1.5"):
-        inducing_points(x, 1.5)
-    model = gaussian_process(x[:4], 2)
-    with pytest.raises(ValueError, match=r"`x` must be .* of shape \(N, 2\).* got \(8, 1\)"):
-        model(x[:, :1])
-    with pytest.raises(ValueError, match="`x` must be torch.float32 .* torch.float64"):
-        model(x.double())
-    with pytest.raises(ValueError, match="`y` must hold whole numbers from 0 to 1; got -1 in"):
-        model(x, 2 * y - 1)
-    with pytest.raises(ValueError, match=r"`y` must hold one label .* \(8,\); got \(3,\)"):
-        model(x, y[:3])
-    with pytest.raises(ValueError, match="`x` must be finite"):
-        svgp(model, x.clone().index_fill_(0, torch.tensor([1]), math.nan), y)
-    with pytest.raises(ValueError, match="`y` must hold at least two classes; got 1 in all 8"):
-        sgpmc(model, x, torch.ones(8))
-    with pytest.raises(ValueError, match="at most as many inducing inputs as .* 3; got 4"):
-        check_data(model, x[:3], y[:3])
 
 
 def test_a_step_to_where_the_bound_is_no_number_is_taken_back(monkeypatch):

@@ -30,11 +30,6 @@ def test_logistic_regression_likelihood_is_the_softmax():
     torch.testing.assert_close(trace.nodes["obs"]["log_prob"], expected)
 
 
-def test_one_class_is_refused():
-    with pytest.raises(ValueError, match="`num_classes` must be an integer of at least 2; got 1"):
-        logistic_regression(1)
-
-
 def test_dropout_network_learns_separable_data():
     x = torch.randn(200, 2)
     y = (x[:, 0] > 0).long()

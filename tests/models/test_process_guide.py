@@ -91,21 +91,3 @@ def test_saved_student_is_loaded_with_a_guide_of_its_kind(tmp_path):
     loaded = OnePassPredictive.load(tmp_path / "fast.safetensors", guide=again)
     expected, found = fast.dirichlet(x).concentration, loaded.dirichlet(x).concentration
     torch.testing.assert_close(found, expected)  # rounding alone; the buffers were loaded too
-
-
-@pytest.mark.parametrize(
-    ("change", "x", "rank", "message"),
-    [
-        ({"v": None}, torch.zeros(5, 3), 4, "two draws of the site 'v'; got 0"),
-        ({"v": torch.zeros(1, 6)}, torch.zeros(5, 3), 4, "two draws of the site 'v'; got 1"),
-        ({"variance": None}, torch.zeros(5, 3), 4, "must hold the kernel's sites"),
-        ({}, torch.zeros(5, 3), 0, "`rank` must be a positive integer; got 0"),
-        ({}, torch.zeros(5, 4), 4, r"\(N, 3\)"),
-        ({}, torch.full((5, 3), float("nan")), 4, "finite"),
-    ],
-)
-def test_failures(change, x, rank, message):
-    model, draws, _ = process()
-    draws = {name: value for name, value in {**draws, **change}.items() if value is not None}
-    with pytest.raises(ValueError, match=message):
-        LatentLaw(model, draws, x, rank)

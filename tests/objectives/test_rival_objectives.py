@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.distributions import Dirichlet, kl_divergence
 
 from pyro_opu import DirichletLikelihood, Objective, PredictiveDirichlet
-from pyro_opu.distributions import Empirical
 from pyro_opu.objectives import EnsembleDistribution, ProxyDirichlet
 from pyro_opu.objectives.proxy import proxy_parts
 
@@ -23,32 +22,6 @@ C = 3
 def student(concentration: float, rows: int) -> PredictiveDirichlet:
     g = torch.full((rows,), math.log(concentration), dtype=torch.float64)
     return PredictiveDirichlet(MEAN.log().expand(rows, C), g)
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (
-            lambda: EnsembleDistribution(0.5),
-            "`temperature` must be a finite number of at least 1; got 0.5",
-        ),
-        (lambda: EnsembleDistribution(math.nan), "`temperature` must be .* got nan"),
-        (
-            lambda: EnsembleDistribution(smoothing=1.0),
-            r"`smoothing` must be a number in \[0, 1\); got 1.0",
-        ),
-    ],
-)
-def test_bad_settings(build: Callable[[], Objective], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build()
-
-
-@pytest.mark.parametrize("build", [EnsembleDistribution, ProxyDirichlet])
-def test_closed_forms_refuse_what_is_no_dirichlet(build: Callable[[], Objective]) -> None:
-    points = Empirical(torch.rand(1, 5, C).log_softmax(-1))
-    with pytest.raises(TypeError, match="must be a torch or Pyro Dirichlet; got Empirical"):
-        build()(points, dirichlet_draws(4.0, 4, 5), torch.zeros(5, 2))
 
 
 @pytest.mark.parametrize(

@@ -385,40 +385,6 @@ def shapes(values: dict[str, Tensor]) -> dict[str, tuple]:
 
 
 class TestRefused:
-    @pytest.mark.parametrize(
-        ("sites", "error", "message"),
-        [
-            (
-                ["w"],
-                ValueError,
-                r"asks for 'w', a latent site:.*one pass cannot give it.*\['share'",
-            ),
-            (["obs", "w"], ValueError, "'w', a latent site: the student learns the distribution"),
-            (["typo"], ValueError, r"asks for 'typo', which is neither.*some of \['share', 'obs'"),
-            (["_RETURN"], ValueError, "asks for '_RETURN', which is neither"),
-            ("obs", TypeError, r"list or tuple of site names; got 'obs'. .* pass \['obs'\]"),
-            (3, TypeError, "must be a list or tuple of site names; got 3"),
-        ],
-    )
-    @pytest.mark.parametrize("guided", [False, True])
-    def test_sites(self, sites: object, error: type[Exception], message: str, guided: bool) -> None:
-        model = MODELS["share"][0]
-        source = (
-            {"guide": AutoNormal(pyro.poutine.block(model, hide=["obs"])), "num_samples": 3}
-            if guided
-            else {"posterior_samples": {"w": torch.randn(4, D, 3)}}
-        )
-        teacher = as_teacher(Predictive(model, **source))
-        with pytest.raises(error, match=message):
-            teacher.layouts(torch.randn(6, D), sites)
-
-    def test_latent_named_on_the_predictive(self) -> None:
-        predictive = Predictive(
-            MODELS["categorical"][0], {"w": torch.randn(4, D, 3)}, return_sites=("w", "obs")
-        )
-        with pytest.raises(ValueError, match="asks for 'w', a latent site"):
-            as_teacher(predictive).layouts(torch.randn(6, D), None)
-
     def test_other_number_of_the_same_name(self) -> None:
         """1 - p is no probability of the second class."""
 

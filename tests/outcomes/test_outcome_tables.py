@@ -300,21 +300,6 @@ def test_trials_of_rows_that_were_not_looked_at() -> None:
         teacher.draws(x + 9)
 
 
-def test_what_is_refused() -> None:
-    for options, words in (
-        ({"loss": "wasserstein"}, '`loss` must be "moments"'),
-        ({"guide": "mixture"}, "`guide` must be one of"),
-        ({"return_sites": ["w"]}, "asks for 'w', a latent site"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            distill_flat(source("labels"), X, progress=False, **options)
-    fast = distill(source("count"), X, num_steps=3, seed=0, progress=False)
-    with pytest.raises(TypeError, match="`dirichlet` needs a site of class labels"):
-        fast.dirichlet(X)
-    with pytest.raises(KeyError, match="none of the observed ones, obs; got 'other'"):
-        fast.answer(X)["other"]
-
-
 def test_the_exported_program_has_the_measures_of_every_site(tmp_path: Path) -> None:
     fast = distill(source("two sites"), X, num_steps=3, seed=0, progress=False)
     fast.export(tmp_path / "student.pt2", outputs=["label.epistemic", "y.total"])

@@ -13,7 +13,7 @@ from regressions import D, linear, predictive, quick, samples
 from torch import Tensor, nn
 
 import pyro_opu
-from pyro_opu import MixingWarning, PredictiveGuide, as_teacher, fidelity
+from pyro_opu import MixingWarning, as_teacher, fidelity
 from pyro_opu.distributions.normal import PredictiveNormal
 from pyro_opu.guides.normal import GaussianGuide, NormalMixtureGuide
 from pyro_opu.objectives.normal import NormalCRPS
@@ -151,12 +151,6 @@ def labels(x: Tensor) -> None:
         pyro.sample("size", dist.Normal((x @ w)[:, 0], 1.0))
 
 
-def two_outputs(x: Tensor) -> None:
-    w = pyro.sample("w", dist.Normal(torch.zeros(D, 2), 1.0).to_event(2))
-    with pyro.plate("data", len(x)):
-        pyro.sample("obs", dist.Normal(x @ w, 1.0).to_event(1))
-
-
 def counts(x: Tensor) -> None:
     w = pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
     with pyro.plate("data", len(x)):
@@ -193,25 +187,3 @@ class TestDispatch:
     def test_functions_of_classes_go_their_way(self) -> None:
         fast = quick(lambda x: torch.stack([x, -x, x]).softmax(-1))
         assert fast.outcome.kind == "classes"
-
-    @pytest.mark.parametrize(
-        ("changes", "error", "message"),
-        [
-            ({"loss": "energy"}, ValueError, "`loss` must be one of .*y is real"),
-            ({"guide": "dirichlet"}, ValueError, "`guide` must be one of .*'gaussian'"),
-            (
-                {"guide": PredictiveGuide.for_inputs(torch.randn(4, D), 2)},
-                TypeError,
-                "`guide` must return a PredictiveNormal",
-            ),
-            (
-                {"guide": "mixture", "loss": "moments"},
-                ValueError,
-                '`loss` "moments" needs a guide that answers with one normal',
-            ),
-            ({"site": "w"}, ValueError, "`site` must name an observed site"),
-        ],
-    )
-    def test_failures(self, changes, error, message) -> None:
-        with pytest.raises(error, match=message):
-            quick(**changes)

@@ -432,19 +432,6 @@ class TestCompactApprox:
         assert net.training and not net[0].training
         assert all(parameter.requires_grad for parameter in net.parameters())
 
-    @pytest.mark.parametrize(
-        "options, message",
-        [
-            ({"size": S + 1}, f"`size` must be at most {S}"),
-            ({"size": 5, "pool": 4}, "`size` must be at most 4"),
-            ({"pool": S + 1}, f"`pool` must be at most {S}"),
-        ],
-    )
-    def test_errors(self, options, message):
-        arguments = {"x": X, "size": 4, "tries": 20, **QUIET, **options}
-        with pytest.raises(ValueError, match=message):
-            compact_approx(Predictive(model, samples()), **arguments)
-
 
 class TestSaving:
     def test_comes_back(self, source, tmp_path):

@@ -469,17 +469,6 @@ def test_failures(model, data, message):
         run(model, *data, draws=2, chains=1)
 
 
-def test_failures_of_the_start():
-    for start, got in (
-        ({"v": torch.zeros(2)}, r"'v': \(2,\)"),
-        ({"w": torch.zeros(3)}, r"'w': \(3,\)"),
-        ({"w": torch.full((2,), torch.nan)}, "finite value"),
-    ):
-        mcmc = MCMC(PolyaGammaGibbs(plain), 2, 0, initial_params=start, disable_progbar=True)
-        with pytest.raises(ValueError, match=rf"`initial_params` must hold.*{got}"):
-            mcmc.run(X, Y)
-
-
 def test_masked_latents_are_refused():
     with pytest.raises(ValueError, match=r"finite and positive, and no mask.*\['w'\]"):
         run(poutine.mask(plain, mask=torch.tensor(False)), X, Y, draws=2, chains=1)

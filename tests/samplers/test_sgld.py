@@ -559,13 +559,6 @@ def test_failures_of_data() -> None:
         kernel.sample({})
 
 
-def test_a_chain_that_blows_up_is_an_error() -> None:
-    x, y, *_ = regression_data(20)
-    kernel = SGLD(regression, step_size=1.0)  # 4 / lambda_max is about 0.02
-    with pytest.raises(ValueError, match=r"stay finite; the .* not at step \d+, step size 1\. L"):
-        run(kernel, x, y, draws=1000)
-
-
 def test_local_latents_with_all_rows() -> None:
     x, y, *_ = regression_data(20)
     draws = run(SGLD(local, step_size=1e-2), x, y, draws=2).get_samples()["z"]

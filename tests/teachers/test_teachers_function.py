@@ -48,13 +48,6 @@ class TestHeldTeacher:
         assert calls == [5000]
         torch.testing.assert_close(probs, probs[:, :1].expand_as(probs))
 
-    def test_another_number_of_draws_later(self) -> None:
-        sizes = iter([4, 6, 2])
-        teacher = as_teacher(lambda x: torch.full((next(sizes), len(x), 2), 0.5))
-        teacher.probs(torch.ones(1, 1))
-        with pytest.raises(ValueError, match="same number of .*got 4 before and 6 now.*call 2"):
-            teacher.probs(torch.ones(1, 1))
-
 
 class TestFreshDraws:
     @pytest.mark.parametrize(
@@ -124,47 +117,6 @@ class TestOwnTeacher:
         assert teacher.probs(torch.zeros(3, 1)).shape == (7, 3, 2)
         with pytest.raises(ValueError, match="must be at most 7"):
             teacher.probs(torch.zeros(3, 1), 8)
-
-    @pytest.mark.parametrize(
-        ("answer", "error", "message"),
-        [
-            (lambda self, x, n: [0.0], TypeError, "floating tensor of class probabilities.*list"),
-            (lambda self, x, n: torch.zeros(n, len(x), 2), ValueError, "a sum off by 1. Apply"),
-            (
-                lambda self, x, n: held(x[:, :1].expand(-1, 4)).log(),
-                ValueError,
-                "asked for, 5; got 6",
-            ),
-        ],
-    )
-    def test_refused(self, answer: Callable, error: type[Exception], message: str) -> None:
-        with pytest.raises(error, match=message):
-            as_teacher(_member(log_probs=answer)).probs(torch.zeros(3, 1), 5)
-
-
-@pytest.mark.parametrize(
-    ("answer", "error", "message"),
-    [
-        (lambda x: [[0.5, 0.5]], TypeError, r"floating tensor .*\(S, 3, C\); got list"),
-        (lambda x: torch.ones(2, 3, 2, dtype=torch.long), TypeError, "got torch.int64. Return"),
-        (lambda x: torch.full((3, 2), 0.5), ValueError, r"\(S, N, C\).*N = 3; got \(3, 2\). Draws"),
-        (lambda x: torch.full((3, 5, 2), 0.5), ValueError, r"N = 3; got \(3, 5, 2\)"),
-        (lambda x: torch.full((0, 3, 2), 0.5), ValueError, r"S >= 1 and N = 3; got \(0, 3, 2\)"),
-        (lambda x: torch.ones(5, 3, 1), ValueError, r"at least two classes.*got \(5, 3, 1\)"),
-        (lambda x: torch.randn(5, 3, 4), ValueError, "rows that are >= 0 and sum to 1.*Apply soft"),
-        (
-            lambda x: torch.full((5, 3, 4), 0.3),
-            ValueError,
-            "smallest entry 0.3 and a sum off by 0.2",
-        ),
-        (lambda x: torch.tensor([1.5, -0.5]).expand(5, 3, 2), ValueError, "smallest entry -0.5"),
-        (lambda x: torch.full((5, 3, 2), torch.nan), ValueError, "got NaN. Check its posterior"),
-        (lambda x, num_draws: torch.full((5, 3, 2), 0.5), ValueError, "asked for, 500; got 5"),
-    ],
-)
-def test_refused(answer: Callable, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        as_teacher(answer).probs(torch.zeros(3, 4))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])

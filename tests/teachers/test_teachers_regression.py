@@ -97,28 +97,6 @@ class TestTeacher:
         teacher = as_teacher(fresh)
         assert teacher.draws(x, 7).shape == (7, 6, 2) and teacher.max_draws is None
 
-    @pytest.mark.parametrize(
-        ("function", "error", "message"),
-        [
-            (lambda x: (x, 3), TypeError, r"must return two floating tensors \(loc, scale\)"),
-            (lambda x: (x[:, 0], x[:, 0]), ValueError, r"means of shape \(S, N\) with N = 4"),
-            (
-                lambda x: (x[:, 0][None], torch.ones(3)),
-                ValueError,
-                r"scales of the means' shape \(1, 4\)",
-            ),
-            (lambda x: (x[:, 0][None], torch.zeros(())), ValueError, "scales positive"),
-            (
-                lambda x, num_draws: (x[:, 0][None], torch.ones(())),
-                ValueError,
-                "as many draws as asked for, 500; got 1",
-            ),
-        ],
-    )
-    def test_bad_functions(self, function, error, message) -> None:
-        with pytest.raises(error, match=message):
-            as_teacher(function).draws(torch.ones(4, 1))
-
     def test_no_probabilities(self) -> None:
         teacher = as_teacher(predictive())
         for ask in (teacher.probs, teacher.log_probs):

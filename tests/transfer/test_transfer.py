@@ -161,54 +161,6 @@ def test_mixture_takes_a_generator_and_compares_by_value() -> None:
     assert repr(mixture) == expected
 
 
-@pytest.mark.parametrize(
-    ("build", "error", "message"),
-    [
-        (lambda: Jitter(scale=0), ValueError, "`scale` must be a positive finite number; got 0"),
-        (lambda: Jitter(scale=0.001), ValueError, r"`min_scale` .* \(0, 0.001\]; got 0.01"),
-        (lambda: Mixup(alpha=-1.0), ValueError, r"`alpha` must be a positive .* got -1\.0"),
-        (lambda: Gaussian(math.nan), ValueError, "`scale` must be a positive finite number"),
-        (lambda: Gaussian(2.0, 1.0), ValueError, "`max_scale` .* of at least 2; got 1.0"),
-        (
-            lambda: Box(expand=-0.1),
-            ValueError,
-            r"`expand` must be a finite number of at least 0; got -0\.1",
-        ),
-        (lambda: Mixture([]), ValueError, "at least one pair"),
-        (lambda: Mixture([HeldOut()]), TypeError, r"must be pairs .* got HeldOut\(\)"),
-        (
-            lambda: Mixture([(1, "HeldOut")]),
-            TypeError,
-            r"pairs \(weight, TransferPolicy\).*'HeldOut'",
-        ),
-        (
-            lambda: Mixture([(0, HeldOut())]),
-            ValueError,
-            r"components\[0\]\[0\]` .* positive .*got 0",
-        ),
-        (lambda: Mixture([(math.inf, HeldOut())]), ValueError, "positive finite .*; got inf"),
-        (lambda: ImageCorruption(("blur",)), ValueError, "one of .*'affine', .*; got 'blur'"),
-        (lambda: ImageCorruption(()), ValueError, "at least one name; got none"),
-        (lambda: ImageCorruption("affine"), TypeError, "must be a tuple of names"),
-        (lambda: ImageCorruption(depth=0), ValueError, "`depth` must be a positive integer; got 0"),
-    ],
-)
-def test_refused_settings(build: object, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        build()
-
-
-def test_image_policy_refuses_what_is_no_image() -> None:
-    with pytest.raises(ValueError, match=r"must hold images.*shape \(64,\) and image_shape=None"):
-        ImageCorruption().fit(torch.rand(5, 64))
-    with pytest.raises(ValueError, match=r"shape \(64,\) and image_shape=\(8, 9\)"):
-        ImageCorruption(image_shape=(8, 9)).fit(torch.rand(5, 64))
-    with pytest.raises(ValueError, match=r"shape \(64,\) and image_shape=\(64,\)"):
-        ImageCorruption(image_shape=(64,)).fit(torch.rand(5, 64))
-    with pytest.raises(ValueError, match=r"at least 4 x 4 pixels; got shape \(2, 32\)"):
-        ImageCorruption(image_shape=(2, 32)).fit(torch.rand(5, 64))
-
-
 @pytest.mark.parametrize("kind", IMAGE_KINDS)
 def test_image_kind_stays_in_range_and_changes_the_image(kind: str) -> None:
     x = smooth_images()

@@ -18,11 +18,6 @@ def test_chunks_cover_all_inputs_and_bound_the_block() -> None:
     assert list(chunks(3000, 1, 2))[0].stop == 1024
 
 
-def test_failure() -> None:
-    with pytest.raises(ValueError, match="`chunk_size` must be a positive integer; got 0"):
-        list(chunks(4, 1, 2, 0))
-
-
 @pytest.mark.parametrize(("memory", "numbers"), [(141, 2**28), (8, 2**25), (0.25, 2**21)])
 def test_numbers_by_the_device(
     monkeypatch: pytest.MonkeyPatch, memory: float, numbers: int
