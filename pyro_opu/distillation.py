@@ -62,26 +62,22 @@ def distill(
 
     Without a ``loss`` the student is fitted in closed form, without a critic: cross-entropy for h,
     moment matching for g. With one this is the warm start, nine tenths of the steps, and the
-    objective refines it, unless it is already nearer to the posterior than the judging draws
-    themselves are. The best iterate on held-out transfer inputs is kept. At last these moments are
-    read as the law that is nearer, Dirichlet or normal sticks, with a mutual information nearer to
-    the teacher's. ``print(fast.report)`` says what was learnt, spent and kept, and what to do next.
+    objective refines it, unless it is already nearer to the posterior than the judging draws are.
+    The best iterate on held-out transfer inputs is kept, and its moments are read as the nearer
+    law, Dirichlet or normal sticks. ``print(fast.report)`` says what was learnt, spent and kept.
 
     A teacher whose held draws have not mixed is reported first (:func:`~pyro_opu.mixing`). No
-    labels are needed, and where the student is taught decides what it knows: the transfer policy
-    makes inputs around and away from ``x`` too.
+    labels are needed; the transfer policy makes inputs around and away from ``x`` too.
 
-    The outcome decides the guides, losses and scores (``pyro_opu.choosing``). For a
-    regressor, a ``Predictive`` whose observed site is normal or a function ``x -> (loc, scale)`` of
-    draws ``(S, N)``, the student is :math:`N(\mu(x), a(x) + e(x))`: the mean of y, the aleatoric
-    variance :math:`a = \mathbb{E}\,\sigma_\theta^2` and the epistemic one
-    :math:`e = \operatorname{Var} f_\theta`, by moments, or a mixture of such normals. With several
-    labels, vectors, counts or several observed sites each has an answer of its own.
+    The outcome decides the guides, losses and scores (``pyro_opu.choosing``). The student of a real
+    y is :math:`N(\mu(x), a(x) + e(x))`, with the aleatoric variance
+    :math:`a = \mathbb{E}\,\sigma_\theta^2` and the epistemic one
+    :math:`e = \operatorname{Var} f_\theta`, or a mixture of such normals. With several labels,
+    vectors, counts or several observed sites each has an answer of its own.
 
     Under ``torchrun``, or in any process group of ``torch.distributed``, all processes train one
-    student; each must make the call with the same arguments. Each asks the teacher at its share of
-    every batch, and all end with the same weights. If one fails, the others stop at once; with a
-    ``checkpoint`` the run resumes when ``torchrun --max-restarts`` restarts it.
+    student; each must make the call with the same arguments. If one fails, the others stop at once;
+    with a ``checkpoint`` the run resumes when ``torchrun --max-restarts`` restarts it.
 
     Args:
         source: Whatever :func:`~pyro_opu.as_teacher` takes: a ``Predictive``, an ``MCMC`` run, a
@@ -101,12 +97,11 @@ def distill(
             many their average. It answers with a Dirichlet or :class:`.NormalSticks`, by the draws,
             or with a mixture where the best of both leave more than 3 % of the draws' spread
             (``fast.report["misfit"]``), unless that costs much. "network" is the same on a network
-            of this package, which also serves where nothing can be recorded; a name of
-            :data:`pyro_opu.guides.GUIDES` is that family on such a network. "joint" is the default
-            with ``num_samples`` draws beside it that are joint over inputs
-            (:class:`~pyro_opu.guides.joint.JointGuide`). "implicit" makes draws from noise, of all
-            numbers of a row together, and has no density. Or any module ``x -> Dirichlet``, or to
-            another distribution on the simplex, trained in place.
+            of this package; a name of :data:`pyro_opu.guides.GUIDES` is that family on such a
+            network. "joint" has ``num_samples`` draws beside the default that are joint over inputs
+            (:class:`~pyro_opu.guides.joint.JointGuide`). "implicit" makes draws of a row from
+            noise, and has no density. Or any module ``x -> Dirichlet``, or to another distribution
+            on the simplex, trained in place.
         loss: By default what suits the guide's family, for all steps: cross-entropy for h and
             moments for g of a Dirichlet, likelihood and then energy distance of a mixture or
             another density. Or "wasserstein", "moments", "energy", "likelihood", "cross_entropy",
@@ -123,20 +118,17 @@ def distill(
             once, at most 2^14, 2^16 or 2^18 of them. A student that reads the one logit of two
             classes, or begins as near as 1,000 draws, gets the quick ones; one in closed form that
             is excellent as it begins takes none, unless "thorough", steps or a ``loss`` are asked
-            for. Or about so many seconds for all, of which a trial decides; another run then takes
-            other steps.
+            for. Or about so many seconds for all, by a trial: another run then takes other steps.
         num_steps: Steps in all, in place of those of ``effort``, at most: the closed-form ones end
-            early where the held-out energy distance no longer falls, sooner where the mean is as
-            near as that of 2,000 draws.
-        seed: Fixes everything random, in several threads at once too; torch's generator is left as
-            it was. By default the seed is drawn from torch's generator.
+            early where the held-out energy distance no longer falls.
+        seed: Fixes everything random, in several threads at once too; by default it is drawn from
+            torch's generator.
         device: Where the student is trained; by default where ``x`` is. "cuda" is a GPU for every
             rank of a machine.
         progress: Show a bar for each phase, with its remaining time and how near the student is.
-        checkpoint: A file to resume from, if it exists, and to write at every evaluation. A
-            killed run started again ends with the weights of an unbroken one. A file is refused
-            where anything differs that the weights depend on: arguments, ``x``, the teacher's
-            draws, the guide's modules, the number of threads.
+        checkpoint: A file to resume from, if it exists, and to write at every evaluation. A killed
+            run started again ends with the weights of an unbroken one. A file is refused where
+            anything differs that the weights depend on, the number of threads among it.
         callback: Called at every evaluation, on the first rank, with a record: "phase", "step", the
             parts of the loss, and held-out scores as in ``fast.report["history"]``.
         training: Batches, draws, the rate and the warm start (:class:`~pyro_opu.Training`).

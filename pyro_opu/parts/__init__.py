@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pyro_opu.parts.answer import ImplicitTable, JointDraws, TableAnswer
-from pyro_opu.parts.base import Part, SiteLayout, by_part
+from pyro_opu.parts.base import Part, by_part
 from pyro_opu.parts.classes import ClassPart, TrialsPart
+from pyro_opu.parts.layout import SiteLayout
 from pyro_opu.parts.outcome import Outcome, outcome_from, part_from
 from pyro_opu.parts.real import CountPart, RealPart
 

@@ -13,8 +13,9 @@ from torch.distributions import Distribution
 
 from pyro_opu.checks import ArgumentError, ArgumentTypeError
 from pyro_opu.parts.answer import TableAnswer
-from pyro_opu.parts.base import Part, SiteLayout, Words, by_part, map_parts
+from pyro_opu.parts.base import Part, Words, by_part, map_parts
 from pyro_opu.parts.classes import ClassPart, TrialsPart
+from pyro_opu.parts.layout import SiteLayout
 from pyro_opu.parts.real import CountPart, RealPart
 from pyro_opu.programs.sites import one_per_row
 from pyro_opu.programs.trace import is_deterministic

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from torch import Tensor
 
 from pyro_opu.checks import ArgumentError, ArgumentTypeError
-from pyro_opu.parts.base import SiteLayout
+from pyro_opu.parts.layout import SiteLayout
 from pyro_opu.parts.outcome import Outcome
 from pyro_opu.programs.program import Program
 from pyro_opu.programs.trace import is_deterministic

@@ -158,7 +158,7 @@ class BaseTeacher(Teacher, Generic[D]):
             TypeError: ``x`` is not a floating tensor; what is observed is no class label.
             ValueError: bad ``x`` or ``num_draws``; the model does not give class probabilities.
         """
-        found = joined(list(self.stream(x, num_draws)), dim=1)
+        found = self.streamed(x, num_draws)
         self.outcome.check_classes("a posterior")
         return found
 

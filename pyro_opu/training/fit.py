@@ -123,14 +123,12 @@ class KeepLast:
 class KeepBest(KeepLast):
     """Keeps the best exponential average of the weights by held-out energy distance.
 
-    All ranks take the weights of rank 0, which judges; theirs differ in buffers, and by rounding
-    where machines differ. ``history`` has one record per evaluation, "kept" where the weights took
-    the place of those before; the ``callback`` gets a copy.
+    All ranks take the weights of rank 0, which judges. ``history`` has one record per evaluation,
+    "kept" where the weights took the place of those before; the ``callback`` gets a copy.
     An improvement by less than a fiftieth, or by as little of the distance that the judging draws
     have by ``chance``, is kept but ends no plateau. While the rate falls after a plateau, weights
     that are near (``tuned.NEAR``) are kept too where their distance is above the best one by
-    chance at most: the best of many that are level is one of luck, and the last has the least noise
-    of steps.
+    chance at most: of many that are level the last has the least noise of steps.
     """
 
     def __init__(
@@ -248,10 +246,8 @@ def minimize(
 ) -> float:
     """Take steps on one loss, and keep the last weights; returns a running mean of the loss.
 
-    Args:
-        name: The phase's name, as progress shows it.
-        losses: Parts of the loss at a new batch, and the student there.
-        rate: A schedule by the number of the step, or the top of a short rise and a cosine fall.
+    ``losses`` gives the parts of the loss at a new batch, and the student there; a ``rate`` that is
+    no schedule is the top of a short rise and a cosine fall.
     """
     schedule = rate if callable(rate) else cosine(rate, num_steps)
     descent, selection = Descent(losses, optimizer, schedule, clip=clip), KeepLast()

@@ -154,9 +154,8 @@ def test_the_student_never_sees_what_it_is_judged_by() -> None:
 
     quick(watching, x, transfer=Recording())
     taught = {tuple(row) for row in seen[0].tolist()}
-    # 15 % of the 200 are held out, and asked about in 15 blocks of two, before it is asked whether
-    # it was fitted to the rows.
-    held_out = {tuple(row) for points in judged[-16:-1] for row in points.tolist()}
+    # 15 % of the 200 are held out, and asked about in 15 blocks of two.
+    held_out = {tuple(row) for points in judged[-15:] for row in points.tolist()}
     assert len(held_out) == 30
     assert not taught & held_out
     assert taught | held_out == {tuple(row) for row in x.tolist()}
