@@ -171,7 +171,7 @@ def readings(source: Any, split: Split, seed: int) -> dict[str, Reading]:
     """What a source says of the test rows, under the name of errors, and of each outside set."""
     x = split.test.x
     with seeded(seed):
-        reader = Reader(source, x, is_student(source, x), 500, None)
+        reader = Reader(source, x, is_student(source, x), 500)
         return {ERRORS: reader(x), **{name: reader(y) for name, y in split.outside.items()}}
 
 

@@ -97,7 +97,7 @@ def scale_of(measure: Measure) -> Scale:
 def read(source: Source | Student, x: Tensor, num_draws: int) -> Reading:
     """What a student or a teacher says at ``x``, the latter by one set of draws for all inputs."""
     check_inputs(x)
-    return Reader(source, x, is_student(source, x), num_draws, None).together(x)
+    return Reader(source, x, is_student(source, x), num_draws).together(x)
 
 
 def read_by_halves(source: Source | Student, x: Tensor, num_draws: int) -> list[Reading]:
@@ -105,7 +105,7 @@ def read_by_halves(source: Source | Student, x: Tensor, num_draws: int) -> list[
     check_inputs(x)
     if is_student(source, x):
         return [read(source, x, num_draws)]
-    reader = Reader(source, x, False, num_draws, None)
+    reader = Reader(source, x, False, num_draws)
     if reader.num_draws < 4:  # a half without spread
         return [reader.together(x)]
     parts = [

@@ -37,7 +37,6 @@ def detection(
     outside: Mapping[str, Tensor] | None = None,
     *,
     num_draws: int = 500,
-    chunk_size: int | None = None,
     seed: int | None = None,
 ) -> DetectionReport:
     """Compare student and teacher as classifiers and as detectors.
@@ -54,7 +53,6 @@ def detection(
         y: Their labels, integers in ``[0, C)``, shape ``(N,)``.
         outside: Out-of-distribution inputs by name, each ``(M, ...)``.
         num_draws: Teacher draws; all that a posterior holds, if these are fewer.
-        chunk_size: Inputs handled at once; by default about four million numbers.
         seed: Makes the report reproducible, and leaves torch's generators as they were.
 
     Returns:
@@ -80,8 +78,8 @@ def detection(
     outside = named_inputs(("x", x), form, "outside", outside, ERRORS)
     with seeded(seed):
         sources = {
-            "student": Reader(student, x, True, num_draws, chunk_size),
-            "teacher": Reader(teacher, x, False, num_draws, chunk_size),
+            "student": Reader(student, x, True, num_draws),
+            "teacher": Reader(teacher, x, False, num_draws),
         }
         inside = {who: reader(x) for who, reader in sources.items()}
         check_same_classes(inside["student"], inside["teacher"])
@@ -104,7 +102,6 @@ def misclassification(
     y: Tensor,
     *,
     num_draws: int = 500,
-    chunk_size: int | None = None,
     seed: int | None = None,
 ) -> dict[str, Score]:
     """How well each measure finds the source's own errors.
@@ -113,7 +110,7 @@ def misclassification(
         source: A student or a teacher, as in `detection`.
         x: Inputs, shape ``(N, ...)``.
         y: Their labels, integers in ``[0, C)``, shape ``(N,)``.
-        num_draws, chunk_size, seed: As in `detection`.
+        num_draws, seed: As in `detection`.
 
     Returns:
         AUROC and AUPR by measure, errors being positive; NaN when there are only errors, or none.
@@ -129,7 +126,7 @@ def misclassification(
     """
     _, x, source = at_border(x, source)
     with seeded(seed):
-        reading = Reader(source, x, is_student(source, x), num_draws, chunk_size)(x)
+        reading = Reader(source, x, is_student(source, x), num_draws)(x)
     return _scores([reading], _errors(reading, y))
 
 
@@ -139,7 +136,6 @@ def out_of_domain(
     x_out: Tensor,
     *,
     num_draws: int = 500,
-    chunk_size: int | None = None,
     seed: int | None = None,
 ) -> dict[str, Score]:
     """How well each measure tells out-of-distribution inputs from inputs of the domain.
@@ -148,7 +144,7 @@ def out_of_domain(
         source: A student or a teacher, as in `detection`.
         x_in: Inputs of the domain, shape ``(N, ...)``.
         x_out: Out-of-distribution inputs, shape ``(M, ...)``.
-        num_draws, chunk_size, seed: As in `detection`.
+        num_draws, seed: As in `detection`.
 
     Returns:
         AUROC and AUPR by measure, ``x_out`` being positive.
@@ -164,7 +160,7 @@ def out_of_domain(
     form, x_in, source = at_border(x_in, source, name="x_in")
     x_out = check_alike(("x_in", x_in), form, ("x_out", x_out))
     with seeded(seed):
-        reader = Reader(source, x_in, is_student(source, x_in), num_draws, chunk_size)
+        reader = Reader(source, x_in, is_student(source, x_in), num_draws)
         readings = [reader(x_in), reader(x_out)]
     return _scores(readings, _outside_positive(x_in, x_out))
 

@@ -77,16 +77,9 @@ class Reading:
 class Reader:
     """Reads a student or a teacher at any inputs, with bounded memory."""
 
-    def __init__(
-        self,
-        source: Source | Student,
-        x: Tensor,
-        student: bool,
-        num_draws: int,
-        chunk_size: int | None,
-    ) -> None:
+    def __init__(self, source: Source | Student, x: Tensor, student: bool, num_draws: int) -> None:
         self.source: Any = source
-        self.student, self.chunk_size = student, chunk_size
+        self.student = student
         self.num_draws = self.num_classes = 1
         num_draws = positive_int("num_draws", num_draws, 2, "One draw has no spread.")
         if not student:
@@ -116,7 +109,7 @@ class Reader:
         return Reading.joined([Reading.of(part) for part in parts])
 
     def _parts(self, rows: int) -> Iterator[slice]:
-        return chunks(rows, self.num_draws, self.num_classes, self.chunk_size)
+        return chunks(rows, self.num_draws, self.num_classes)
 
 
 def check_same_classes(student: Reading, teacher: Reading) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -21,20 +20,12 @@ __all__ = ["finished_teacher", "teacher_of"]
 
 
 @torch.no_grad()
-def teacher_of(
-    source: Any,
-    x: Tensor,
-    site: str | None = None,
-    *,
-    inputs: Callable[..., Tensor] | None = None,
-    form: Form = PLAIN,
-) -> BaseTeacher:
+def teacher_of(source: Any, x: Tensor, *, form: Form = PLAIN) -> BaseTeacher:
     """The teacher of a source, whose outcome is known by a look at two rows.
 
-    Errors are those of :func:`finished_teacher`. What is said by ``site`` and ``inputs`` is as in
-    :func:`~pyro_opu.as_teacher`.
+    Errors are those of :func:`finished_teacher`.
     """
-    teacher: BaseTeacher = as_teacher(source, site, inputs=inputs)
+    teacher: BaseTeacher = as_teacher(source)
     teacher.unpack_by(form)
     with preserve_rng():
         teacher.prepare(x)

@@ -87,13 +87,6 @@ class DropoutTeacher(BaseTeacher[Tensor]):
             self._random[x.shape[1:]] = RandomCalls.of(self.module, x, log_probs_of_output)
         return super()._measured(draws, x)
 
-    def _meters(self, draws: Tensor, x: Tensor) -> tuple[Meter, Meter, int]:
-        with metered() as three:
-            self._evaluate(draws[:1], some_rows(x, 3))
-        with metered() as two:
-            outputs = self._evaluate(draws[:1], some_rows(x, 2)).shape[-1]
-        return two, three, outputs
-
     def _compare(self, x: Tensor, at_once: int) -> None:
         def probs(num_draws: int, rows: Tensor) -> Tensor:
             seeds = self._pick(rows, num_draws).split(max(1, at_once // len(rows)))

@@ -212,7 +212,7 @@ arguments(pyro_opu.detection, {
     "a teacher for a student": (teacher, teacher, X, LABELS),
     "no student": (None, teacher, X, LABELS),
     "no teacher": (student, None, X, LABELS)})
-values(pyro_opu.detection, student, teacher, X, LABELS, num_draws=[1, "500"], chunk_size=[0],
+values(pyro_opu.detection, student, teacher, X, LABELS, num_draws=[1, "500"],
     seed=[1.5])
 FAR = {"with NaN": X / 0, "of another width": X[:, :1]}
 arguments(pyro_opu.fidelity, {
@@ -221,7 +221,7 @@ arguments(pyro_opu.fidelity, {
     "a student of NaN": (lambda x: unchecked(NAN * teacher(x)[0]), teacher, X),
     "a posterior of three draws": (student, lambda x: teacher(x)[:3], X),
     "NaN": (student, teacher, broken(X))})
-values(pyro_opu.fidelity, student, teacher, X, num_draws=[1, "500"], chunk_size=[0], seed=[1.5],
+values(pyro_opu.fidelity, student, teacher, X, num_draws=[1, "500"], seed=[1.5],
     wasserstein_inputs=[-1], extra={"without a name": [X], "of a name that is taken":
         {"held-out": X}, **{what: {"far": x} for what, x in FAR.items()}})
 arguments("fidelity of a real y", pyro_opu.fidelity, {

@@ -175,7 +175,7 @@ class TestDispatch:
         ],
     )
     def test_which_outcome_a_source_has(self, source: Any, site: str | None, kind: str) -> None:
-        assert teacher_of(source, torch.randn(5, D), site).outcome.kind == kind
+        assert teacher_of(as_teacher(source, site), torch.randn(5, D)).outcome.kind == kind
 
     def test_a_model_with_a_class_and_a_real_site(self) -> None:
         fast = quick(Predictive(labels, TWO), site="size", return_sites=["size"])
