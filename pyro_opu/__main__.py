@@ -1,4 +1,4 @@
-"""The command ``pyro-opu``: inspect a saved student, check it, answer a table, export it."""
+"""The command ``pyro-opu``: inspect a student or a program, check it, answer a table, export it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import csv
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,15 @@ from torch import Tensor
 
 from pyro_opu import OnePassPredictive
 from pyro_opu.checks import ArgumentError
+from pyro_opu.export.reading import ROWS, ReadProgram, is_program, read_program
 from pyro_opu.inputs import Form
 from pyro_opu.predictive.folder import files_of
 from pyro_opu.utils import files
 from pyro_opu.utils.csv_rows import csv_rows
 from pyro_opu.utils.version import __version__
 
-#: Rows that are answered at once.
-ROWS = 4096
+#: What answers.
+Source = OnePassPredictive | ReadProgram
 #: Deviations of the inputs at which a check asks.
 DEVIATIONS = (0.0, 1.0, 100.0)
 
@@ -34,13 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"pyro_opu {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for run, text in (
-        (inspect, "what a student is, and how near to its teacher"),
-        (check, "whether the file is whole and the student answers with numbers"),
+        (inspect, "what a student is, and how near to its teacher; or what a program answers"),
+        (check, "whether the file is whole and answers with numbers"),
         (answer, "mean and uncertainties for every row of a CSV file"),
-        (export, "write it as ONNX (.onnx) or as a torch.export program (.pt2)"),
+        (export, "write a student as ONNX (.onnx) or as a torch.export program (.pt2)"),
     ):
         command = commands.add_parser(run.__name__, help=text, description=text)
-        command.add_argument("student", help="a file or folder that save wrote")
+        also = "" if run is export else ", or a program (.onnx, .pt2) of a student or of draws"
+        command.add_argument("student", help=f"a file or folder that save wrote{also}")
         command.set_defaults(run=run)
         if run is answer:
             command.add_argument("table", help="rows of numbers; - reads them from the pipe")
@@ -50,65 +53,85 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 action=argparse.BooleanOptionalAction,
                 help="the first line names the columns, or is a row; by default seen by its cells",
             )
+            command.add_argument("--seed", type=int, default=0, help="of labels that are drawn")
         elif run is export:
             command.add_argument("output", help="FILE.onnx or FILE.pt2")
     options = parser.parse_args(arguments)
     try:
-        options.run(OnePassPredictive.load(options.student), options)
+        load = read_program if is_program(options.student) else OnePassPredictive.load
+        options.run(load(options.student), options)
     except (OSError, TypeError, ValueError, ImportError) as error:
         print(f"pyro-opu: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def inspect(student: OnePassPredictive, options: argparse.Namespace) -> None:
-    """Print what a student is."""
-    count = sum(parameter.numel() for parameter in student.parameters())
-    print(f"{student.extra_repr()}\n{student.guide.extra_repr()}, {count:,} weights")
-    print(f"inputs: {student.form}")
-    print(student.report if "kl_ratio" in student.report else "no report was kept")
+def inspect(source: Source, options: argparse.Namespace) -> None:
+    """Print what a student or a program is."""
+    if isinstance(source, ReadProgram):
+        print(source)
+        return
+    count = sum(parameter.numel() for parameter in source.parameters())
+    print(f"{source.extra_repr()}\n{source.guide.extra_repr()}, {count:,} weights")
+    print(f"inputs: {source.form}")
+    print(source.report if "kl_ratio" in source.report else "no report was kept")
 
 
-def check(student: OnePassPredictive, options: argparse.Namespace) -> None:
-    """Ask at inputs near and far; loading has checked the sum of the file."""
-    example = student.form.example(student.input_shape)
+def check(source: Source, options: argparse.Namespace) -> None:
+    """Ask at inputs near and far; loading has checked the sum of a student's file."""
+    example = source.form.example(source.input_shape)
     noise = torch.randn(example.shape, generator=torch.Generator().manual_seed(0))
     for far in DEVIATIONS:
-        for name, values in _answers(student, student.form.shifted(example, far * noise)).items():
+        for name, values in _answers(source, source.form.shifted(example, far * noise)).items():
             if not torch.isfinite(values).all():
                 raise ValueError(f"its {name} is not finite {far:g} from zero.")
     print("whole, and its answers are finite")
 
 
-def answer(student: OnePassPredictive, options: argparse.Namespace) -> None:
-    """Answer a table of numbers."""
-    named = bool(student.form.parts) and all(part.source for part in student.form.parts)
-    if len(student.input_shape) != 1 or not (named or student.form.kind in ("plain", "tensor")):
+def answer(source: Source, options: argparse.Namespace) -> None:
+    """Answer a table of numbers, block by block."""
+    if len(source.input_shape) != 1:
         raise ArgumentError(
-            f"`student` must take one row of numbers for a CSV file; its inputs are "
-            f"{student.form}, {tuple(student.input_shape)}. Answer them in Python."
+            "`student` must take one row of numbers for a CSV file; its inputs are "
+            f"{source.form}, {tuple(source.input_shape)}. Answer them in Python."
         )
     output = None if options.output is None else _output(options.output, options)
     if options.table == "-":
         content = sys.stdin.buffer.read()
     else:
         content = Path(options.table).read_bytes()
-    header = None
-    if named:
-        x = student.form.pack(_table(content, student.form), "table", check_seen=True)
+    parts, header = source.form.parts, None
+    if parts and all(part.source for part in parts):
+        taught = getattr(source, "num_draws", None) is None  # draws know what no row has shown
+        x = source.form.pack(_table(content, source.form), "table", check_seen=taught)
     else:
-        x, header = csv_rows(content, student.input_shape[0], options.header)
+        x, header = csv_rows(content, source.input_shape[0], options.header)
+        x = _in_order(x, header, source.form)
     if header is not None:
         print(f"pyro-opu: took line 1 for a header: {header[:60]}", file=sys.stderr)
-    columns: dict[str, list[Tensor]] = {}
-    for block in x.split(ROWS):
-        for name, values in _answers(student, block).items():
-            columns.setdefault(name, []).append(values)
-    text = _csv({name: torch.cat(parts).tolist() for name, parts in columns.items()})
+    text = _csv(source, x, options.seed)
     if output is None:
-        sys.stdout.write(text)
+        sys.stdout.writelines(text)
     else:
-        files.put(output, text.encode())
+        files.put(output, (piece.encode() for piece in text))
+
+
+def _in_order(x: Tensor, header: str | None, form: Form) -> Tensor:
+    """Columns of several inputs, by their names where the table has them."""
+    names = [
+        f"{part.name}_{k}" if part.shape else part.name
+        for part in form.parts
+        for k in range(part.columns)
+    ]
+    if header is None or len(form.parts) < 2:
+        return x
+    given = [name.strip() for name in header.split(",")]
+    if sorted(given) != sorted(names):
+        raise ArgumentError(
+            f"`table` must have the columns {names}, the inputs by name; got {given}. Rename them, "
+            "or leave the header out where they are in this order."
+        )
+    return x[:, [given.index(name) for name in names]]
 
 
 def _table(content: bytes, form: Form) -> Any:
@@ -121,27 +144,43 @@ def _table(content: bytes, form: Form) -> Any:
     return read_csv(io.BytesIO(content), dtype=texts, parse_dates=dates)
 
 
-def export(student: OnePassPredictive, options: argparse.Namespace) -> None:
+def export(source: Source, options: argparse.Namespace) -> None:
     """Write the program."""
     _output(options.output, options)
-    student.export(options.output)
+    if isinstance(source, ReadProgram):
+        raise ArgumentError(
+            f"`student` must be what save wrote; {options.student!r} is a program already. Copy it."
+        )
+    source.export(options.output)
     print(f"wrote {options.output}")
 
 
 @torch.no_grad()
-def _answers(student: OnePassPredictive, x: Tensor) -> dict[str, Tensor]:
-    """Class probabilities, or the mean, and all measures, ``(N,)`` each."""
+def _answers(source: Source, x: Tensor, seed: int = 0) -> dict[str, Tensor]:
+    """Class probabilities, or the mean, and all else that it says, ``(N,)`` each."""
     found: dict[str, Tensor] = {}
-    if student.num_classes is not None:
-        found |= {f"p{k}": p for k, p in enumerate(student.dirichlet(x).mean.unbind(-1))}
-    measured: Any = student.uncertainty(x)
+    if isinstance(source, ReadProgram):
+        said = source(x, seed)
+        if source.num_classes is not None and "mean" in said:
+            found |= _columns("p", said.pop("mean"), "")
+        for name, values in said.items():
+            found |= _columns(name, values)
+        return found
+    if source.num_classes is not None:
+        found |= _columns("p", source.dirichlet(x).mean, "")
+    measured: Any = source.uncertainty(x)
     tables = measured if isinstance(measured, dict) else {"": measured}
     for site, table in tables.items():
         for name, values in table.to_dict().items():
-            for index, column in enumerate(values.reshape(len(x), -1).unbind(-1)):
-                number = f"_{index}" if values.ndim > 1 else ""
-                found[f"{site}{'_' if site else ''}{name}{number}"] = column
+            found |= _columns(f"{site}.{name}" if site else name, values)
     return found
+
+
+def _columns(name: str, values: Tensor, mark: str = "_") -> dict[str, Tensor]:
+    """Numbers ``(N, ...)`` as columns ``(N,)``, called by their places where there are several."""
+    places = product(*map(range, values.shape[1:]))
+    names = (mark.join([name, *map(str, place)]) for place in places)
+    return dict(zip(names, values.reshape(len(values), -1).unbind(1), strict=True))
 
 
 def _output(path: str, options: argparse.Namespace) -> Path:
@@ -158,14 +197,18 @@ def _output(path: str, options: argparse.Namespace) -> Path:
     return output
 
 
-def _csv(columns: dict[str, list[float]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(
-        [f"{value:.7g}" for value in row] for row in zip(*columns.values(), strict=True)
-    )
-    return text.getvalue()
+def _csv(source: Source, x: Tensor, seed: int) -> Iterator[str]:
+    """The lines of the answers, block by block."""
+    rows = getattr(source, "rows_at_once", ROWS)
+    for number, block in enumerate(x.split(rows)):
+        columns = _answers(source, block, seed + number)
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        if not number:
+            writer.writerow(columns)
+        values = zip(*(each.tolist() for each in columns.values()), strict=True)
+        writer.writerows([f"{value:.7g}" for value in row] for row in values)
+        yield text.getvalue()
 
 
 if __name__ == "__main__":

@@ -9,11 +9,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
+from pyro.infer import Predictive
 
-from pyro_opu import OnePassPredictive, distill
+from pyro_opu import OnePassPredictive, distill, exact
 from pyro_opu.__main__ import main
+from pyro_opu.export import reading
+from pyro_opu.ladder.exact import Exact
 from pyro_opu.utils.csv_rows import csv_rows
 
 pytestmark = pytest.mark.usefixtures("brief")
@@ -272,3 +277,109 @@ def test_an_output_is_whole_or_as_it_was(
     assert not list(tmp_path.glob("*.part"))
     assert main([*given[:-1], str(tmp_path / "no" / "out.csv")]) == 1
     assert "`output` must lie in an existing folder" in capsys.readouterr().err
+
+
+# A program in the place of a student ---------------------------------------------------------
+
+S, GROUPS, ROWS = 30, 3, 200
+GROUP = torch.arange(ROWS) % GROUPS
+ROWS_OF = torch.randn(ROWS, 2, generator=torch.Generator().manual_seed(1))
+HEADER = "group,x_1,x_0"
+LINES = [f"{g},{b!r},{a!r}" for g, (a, b) in zip(GROUP.tolist(), ROWS_OF.tolist(), strict=True)]
+
+
+def grouped(x: torch.Tensor, group: torch.Tensor) -> None:
+    a = pyro.sample("a", dist.Normal(torch.zeros(GROUPS), 1.0).to_event(1))
+    w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+    with pyro.plate("data", len(x)):
+        pyro.sample("obs", dist.Bernoulli(logits=a[group] + x @ w))
+
+
+@pytest.fixture(scope="module")
+def posterior() -> Exact:
+    torch.manual_seed(0)
+    samples = {"a": torch.randn(S, GROUPS), "w": torch.randn(S, 2)}
+    found: Exact = exact(Predictive(grouped, samples))
+    found.draws((ROWS_OF, GROUP))
+    return found
+
+
+@pytest.fixture(scope="module", params=[".pt2", pytest.param(".onnx", marks=pytest.mark.slow)])
+def program(
+    posterior: Exact, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    path = tmp_path_factory.mktemp("program") / f"exact{request.param}"
+    if request.param == ".onnx":
+        pytest.importorskip("onnxruntime")
+    posterior.export(path, outputs="mean, epistemic, quantile_0.1, labels")
+    return path
+
+
+def test_a_program_answers_as_exact_does(
+    posterior: Exact, program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "ROWS", 64)  # four blocks
+    table, output = tmp_path / "rows.csv", tmp_path / "out.csv"
+    table.write_text("\n".join([HEADER, *LINES]))
+    assert main(["answer", str(program), str(table), "-o", str(output)]) == 0
+    with open(output, newline="") as file:
+        rows = list(csv.DictReader(file))
+    wanted = posterior.uncertainty((ROWS_OF, GROUP), quantiles=[0.1])
+    columns = {
+        "p1": wanted.mean[:, 1],
+        "epistemic": wanted.epistemic,
+        "quantile_0.1_0": wanted.quantiles[0, :, 0],
+    }
+    for name, values in columns.items():
+        found = torch.tensor([float(row[name]) for row in rows])
+        torch.testing.assert_close(found, values, rtol=1e-5, atol=1e-6)
+    labels = torch.tensor([[int(row[f"labels_{s}"]) for s in range(S)] for row in rows])
+    assert not torch.equal(labels[:64], labels[64:128])
+    probs = posterior.probs((ROWS_OF, GROUP))[..., 1].double()
+    sigma = float((probs * (1 - probs)).sum().sqrt())  # the seed is fixed, so that it never fails
+    assert abs(float(labels.sum() - probs.sum())) < 5 * sigma
+
+
+def test_a_program_is_inspected_and_checked(
+    program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", str(program)]) == 0
+    shown = capsys.readouterr().out
+    assert f"with {S} draws inside" in shown and f"output: labels ({S}, N), class" in shown
+    assert main(["check", str(program)]) == 0
+    assert main(["export", str(program), str(tmp_path / "again.pt2")]) == 1
+    assert "is a program already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("group,x_0,x_2\n0,1,2\n", "`table` must have the columns"),
+        ("1,2,0.5\n", "whole ones where it takes an index"),
+        ("1e39,2,0\n", "finite in the program's precision"),
+        (f"1,2,{GROUPS}\n", "an index that the posterior does not have"),
+        ("1,2\n", "must have 3 columns"),
+    ],
+    ids=["names", "half", "large", "index", "columns"],
+)
+def test_tables_that_a_program_refuses(
+    program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
+) -> None:
+    (tmp_path / "rows.csv").write_text(text)
+    assert main(["answer", str(program), str(tmp_path / "rows.csv")]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_files_that_are_no_programs(
+    program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rows.csv").write_text("1,2,0\n")
+    foreign = tmp_path / "foreign.pt2"
+    module = torch.nn.Linear(2, 2)
+    torch.export.save(torch.export.export(module, (torch.zeros(2, 2),)), foreign)
+    (tmp_path / "noise.onnx").write_bytes(b"noise")
+    cut = tmp_path / f"cut{program.suffix}"
+    cut.write_bytes(program.read_bytes()[:-1000])
+    for path in (foreign, tmp_path / "noise.onnx", cut):
+        assert main(["answer", str(path), str(tmp_path / "rows.csv")]) == 1
+        assert "`path` must be" in capsys.readouterr().err

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import ArgumentError, check_inputs, check_path, instance_of
-from pyro_opu.export.formats import FORMATS, check_packages, run_onnx
+from pyro_opu.export.formats import FORMATS, check_packages, open_onnx, run_onnx
 from pyro_opu.export.program import FileProgram, StudentProgram, differing, trace
 from pyro_opu.guides.base import in_dtype_of
 from pyro_opu.guides.novelty import Novelty
@@ -43,7 +43,8 @@ def export(
 
     The metadata under ``pyro_opu`` (``metadata_props`` of ONNX, an extra file of torch.export's
     archive) is JSON: shape and dtype of the input, with the columns of a table and the names
-    of categories, number of classes, sites, version, and the shape and unit of every output.
+    of categories, the form by which the command reads them, number of classes, sites, version, and
+    the shape and unit of every output.
 
     Args:
         guide: Module ``x -> answer``, such as ``fast.guide``.
@@ -125,7 +126,7 @@ def write(
     except torch.onnx.OnnxExporterError as error:
         raise ArgumentError(_inexpressible(module, error)) from error
     if path.suffix == ".onnx":
-        run = run_onnx(content, list(inputs), module.outputs)
+        run = run_onnx(open_onnx(content)[0], list(inputs), module.outputs)
         wrong = differing(module, run, tuple(inputs.values()))
         if wrong:
             raise ArgumentError(
@@ -154,10 +155,11 @@ def _description(
 ) -> dict[str, Any]:
     """The metadata of the file."""
     columns = {part.name: part.describe()["source"] for part in module.form.parts if part.source}
+    parts = [part.name for part in module.form.parts] or ["x"]
     described = [
         {
             "name": name,
-            "shape": ["N", *x.shape[1:]],
+            "shape": ["N", *x.shape[1:]] if name in parts else list(x.shape),
             "dtype": str(x.dtype).removeprefix("torch."),
             **({"columns": columns[name]} if name in columns else {}),
         }
@@ -166,7 +168,9 @@ def _description(
     return {
         "pyro_opu_version": __version__,
         **({"input": described[0]} if len(described) == 1 else {"inputs": described}),
+        "form": module.form.describe(),
         "num_classes": module.num_classes,
+        **module.description,
         "sites": list(sites),
         "outputs": {
             name: {"shape": module.shapes[name], "unit": unit}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
@@ -18,6 +19,8 @@ from pyro_opu.export.program import FileProgram
 OPSET = 18
 #: Key of the description, which is JSON, in either file.
 METADATA = "pyro_opu"
+#: Name of the input that labels are drawn by.
+SEED = "seed"
 
 Program = torch.export.ExportedProgram
 
@@ -33,16 +36,18 @@ def onnx(program: Program, module: FileProgram, description: dict[str, Any]) -> 
     """The ONNX model, with the description in its metadata."""
     outputs = module.outputs
     inputs = description.get("inputs") or [description["input"]]
-    written = torch.onnx.export(
-        program,
-        dynamo=True,
-        opset_version=OPSET,
-        input_names=[each["name"] for each in inputs],
-        output_names=list(outputs),
-        dynamic_shapes=module.dynamic_shapes,
-        custom_translation_table=_exact_numbers(),
-        verbose=False,
-    )
+    with warnings.catch_warnings():  # of an axis that all inputs have
+        warnings.filterwarnings("ignore", "# The axis name: N will not be used", UserWarning)
+        written = torch.onnx.export(
+            program,
+            dynamo=True,
+            opset_version=OPSET,
+            input_names=[each["name"] for each in inputs],
+            output_names=list(outputs),
+            dynamic_shapes=module.dynamic_shapes,
+            custom_translation_table=_exact_numbers(),
+            verbose=False,
+        )
     assert written is not None  # so it is without a file name
     model = written.model
     for node in model.graph:
@@ -84,20 +89,29 @@ def _exact_numbers() -> dict[Callable[..., Any], Callable[..., Any]]:
     return {aten.scalar_tensor.default: scalar_tensor, aten.clamp.default: clamp}
 
 
-def run_onnx(
-    content: bytes, names: Sequence[str], outputs: Sequence[str]
-) -> Callable[..., dict[str, Tensor]]:
-    """Make the ONNX model a function, run by ONNX Runtime or else by the reference of onnx."""
-    session: Any
+def open_onnx(content: bytes) -> tuple[Any, Mapping[str, str]]:
+    """A session of ONNX Runtime, or else of the reference of onnx, and the file's metadata."""
     if find_spec("onnxruntime"):
         from onnxruntime import InferenceSession
 
         session = InferenceSession(content, providers=["CPUExecutionProvider"])
-    else:
-        from onnx import load_from_string
-        from onnx.reference import ReferenceEvaluator
+        return session, session.get_modelmeta().custom_metadata_map
+    if not find_spec("onnx"):
+        raise ImportError(
+            "Reading ONNX needs the package onnxruntime, which is not installed: pip install "
+            "onnxruntime. A file that ends in .pt2 needs torch alone."
+        )
+    from onnx import load_from_string
+    from onnx.reference import ReferenceEvaluator
 
-        session = ReferenceEvaluator(load_from_string(content))
+    model = load_from_string(content)
+    return ReferenceEvaluator(model), {each.key: each.value for each in model.metadata_props}
+
+
+def run_onnx(
+    session: Any, names: Sequence[str], outputs: Sequence[str]
+) -> Callable[..., dict[str, Tensor]]:
+    """Make a session a function of tensors."""
 
     def run(*inputs: Tensor) -> dict[str, Tensor]:
         given = {name: x.numpy() for name, x in zip(names, inputs, strict=True)}

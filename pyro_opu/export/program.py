@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import pyro
@@ -39,6 +39,7 @@ class FileProgram(nn.Module):
         outputs: Names, in order.
         units, shapes: Unit and shape of every output.
         num_classes: C, where one label is observed.
+        description: What else the file says of it.
         argument: What errors call the module by.
         kind: Its name, for errors.
         advice: What to do where it cannot be traced.
@@ -50,6 +51,7 @@ class FileProgram(nn.Module):
     units: dict[str, str]
     shapes: dict[str, list[Any]]
     num_classes: int | None
+    description: Mapping[str, object] = {}
     argument: str
     kind: str
     advice: str

@@ -248,7 +248,7 @@ class Exact(Teacher):
                 f"`source` must be a program of its draws, to be a file; {self.teacher!r} is not: "
                 f"{why.rstrip('.')}. Distil it, and export the student."
             )
-        beside = said, self.outcome.parts, self.teacher.form, x[:FEW], outputs
+        beside = said, self.outcome.parts, self.teacher.named_form, x[:FEW], outputs
         whole = ExactProgram(*beside, kind=repr(self.teacher))
         if num_draws is None or num_draws == whole.count:
             return whole, {}

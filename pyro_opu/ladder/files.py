@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, fx
 
 from pyro_opu.checks import ArgumentError, ArgumentTypeError
+from pyro_opu.export.formats import SEED
 from pyro_opu.export.program import FileProgram, named_once
 from pyro_opu.inputs import Form
 from pyro_opu.ladder.sums import Sums, sums_of
@@ -25,8 +26,8 @@ __all__ = ["ExactProgram", "Exported", "nearest_draws"]
 OUTPUTS = ("mean", "total", "aleatoric", "epistemic")
 #: Bytes of a file that are warned of, and that the format of ONNX cannot hold.
 LARGE, MOST = 10**8, 2 * 10**9
-#: Name of the input that labels are drawn by, and a prime below 2^31 for them.
-SEED, PRIME = "seed", 2**31 - 1
+#: A prime below 2^31, for labels.
+PRIME = 2**31 - 1
 _QUANTILE = re.compile(r"quantile_(0?\.\d+|[01])")
 
 
@@ -93,9 +94,16 @@ class ExactProgram(FileProgram):
         self.num_values = len(values)
         self.units = self._units()
         self.outputs = _checked_outputs(outputs, self.units)
+        if self._samples and SEED in self.form.named_parts(x):
+            raise ArgumentError(
+                f"`outputs` with labels take an input {SEED!r}, which `x` has too. Rename that of "
+                "the model, or leave labels out."
+            )
         self.units = {name: self.units[name] for name in self.outputs}
         single = len(parts) == 1 and parts[0].kind == "classes" and not parts[0].shape
         self.num_classes = parts[0].width if single else None
+        numbers = bound.recorded.width(1) * self.count
+        self.description = {"num_draws": self.count, "numbers_of_a_row": numbers}
         with exclusive(), torch.no_grad():
             found = self(*self.inputs(x.cpu()).values())
         self.shapes = {
@@ -139,6 +147,13 @@ class ExactProgram(FileProgram):
         found = self.form.named_parts(x)
         return found | ({SEED: torch.zeros(1, dtype=torch.int64)} if self._samples else {})
 
+    def joined(self, *inputs: Tensor) -> Tensor:
+        return super().joined(*inputs[: self._num_parts])
+
+    @property
+    def _num_parts(self) -> int:
+        return len(self.form.parts) or 1
+
     @property
     def dynamic_shapes(self) -> Any:
         ((*inputs,),) = super().dynamic_shapes
@@ -150,8 +165,7 @@ class ExactProgram(FileProgram):
 
     def forward(self, *inputs: Tensor) -> dict[str, Tensor]:
         """The outputs at the parts ``(N, ...)``, in order, and a seed ``(1,)`` for labels."""
-        count = len(self.form.parts) or 1
-        return self.of_packed(self.joined(*inputs[:count]), *inputs[count:])
+        return self.of_packed(self.joined(*inputs), *inputs[self._num_parts :])
 
     def of_packed(self, x: Tensor, *seed: Tensor) -> dict[str, Tensor]:
         """The outputs at inputs in one tensor."""

@@ -8,11 +8,7 @@ from torch import Tensor, nn
 
 from pyro_opu.parts import SiteLayout
 from pyro_opu.predictive.one_pass import OnePassPredictive
-from pyro_opu.programs.signature import ANY, names_of
 from pyro_opu.teachers.base import BaseTeacher
-from pyro_opu.teachers.mixture import MixtureTeacher
-from pyro_opu.teachers.numpyro import NumpyroTeacher
-from pyro_opu.teachers.pyro_model import PredictiveTeacher
 
 
 def student_of(
@@ -27,12 +23,10 @@ def student_of(
     How the student is called and what comes back was said to :func:`~pyro_opu.as_teacher`; the
     layouts of the ``sites`` are read where they are not given.
     """
-    said, form, names = teacher.options, teacher.form, arguments_of(teacher)
+    said = teacher.options
     if sites is None:
         teacher.prepare(x)
         sites = teacher.layouts(x, said.return_sites)
-    if isinstance(teacher, PredictiveTeacher):
-        form = form.named([name for name in names if name != ANY])
     if report is not None and teacher.latents:
         report = {**report, "latents": dict(teacher.latents)}
     return OnePassPredictive(
@@ -41,17 +35,8 @@ def student_of(
         teacher.outcome,
         sites=sites,
         num_samples=said.num_samples or teacher.max_draws or teacher.default_draws,
-        arguments=names,
+        arguments=teacher.argument_names,
         inputs=said.inputs,
-        form=form,
+        form=teacher.named_form,
         report=report,
     )
-
-
-def arguments_of(teacher: BaseTeacher) -> tuple[str, ...]:
-    """Names of the arguments of the teacher's model, or of the models of its members."""
-    if isinstance(teacher, MixtureTeacher):
-        return tuple(dict.fromkeys(k for each in teacher.members for k in arguments_of(each)))
-    if isinstance(teacher, (PredictiveTeacher, NumpyroTeacher)):
-        return names_of(teacher.predictive.model)
-    return ()

@@ -19,6 +19,7 @@ from pyro_opu.programs.cost import Cost, Meter, counted, metered
 from pyro_opu.programs.plug_in import PlugIn
 from pyro_opu.programs.posterior import PosteriorProgram
 from pyro_opu.programs.recorder import NotRecorded
+from pyro_opu.programs.signature import ANY
 from pyro_opu.programs.vmap_rewrites import MOST_COLUMNS
 from pyro_opu.rng import full_precision, preserve_rng
 from pyro_opu.teachers.options import SourceOptions
@@ -121,6 +122,16 @@ class BaseTeacher(Teacher, Generic[D]):
     def num_outputs(self) -> int:
         """Numbers K that a draw says of an input; known once the teacher has seen one."""
         return self.outcome.num_outputs
+
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        """Names of the arguments of what is called, with :data:`ANY`; none where it has none."""
+        return ()
+
+    @property
+    def named_form(self) -> Form:
+        """The form of the inputs, called as the arguments are."""
+        return self.form.named([name for name in self.argument_names if name != ANY])
 
     def draws(self, x: Tensor, num_draws: int | None = None) -> Tensor:
         """What joint posterior draws say of the inputs, ``(S, N, K)``.

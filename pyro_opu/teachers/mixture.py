@@ -58,6 +58,10 @@ class MixtureTeacher(BaseTeacher[Tensor]):
         """Whether all members are."""
         return all(member.in_steps for member in self.members)
 
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for each in self.members for name in each.argument_names))
+
     def _unpack_by(self, form: Form) -> None:
         for member in self.members:
             member.unpack_by(form)

@@ -14,7 +14,7 @@ from pyro_opu.checks import ArgumentError
 from pyro_opu.parts.laws import has_own_moments
 from pyro_opu.programs.latents import DRAWN, SHARED, behind
 from pyro_opu.programs.samples import SamplesError, unknown_name
-from pyro_opu.programs.signature import call_of, parameters_of
+from pyro_opu.programs.signature import call_of, names_of, parameters_of
 from pyro_opu.rng import exclusive
 from pyro_opu.teachers.arrays import AnyFunction, ArrayFunction
 from pyro_opu.teachers.posteriors import PosteriorTeacher
@@ -62,6 +62,10 @@ class NumpyroTeacher(PosteriorTeacher):
         self.call = call_of(inputs, predictive.model, arguments)
         self._jitted: Callable[..., Any] | None = None
         self._site_kind: str | None = None
+
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        return names_of(self.predictive.model)
 
     def _source_text(self) -> str:
         return f"NumPyro's {self.predictive.model.__name__}"

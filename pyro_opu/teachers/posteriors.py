@@ -18,7 +18,7 @@ from pyro_opu.programs.cost import Cost
 from pyro_opu.programs.posterior import SAID, PosteriorProgram
 from pyro_opu.programs.recorder import NotRecorded
 from pyro_opu.programs.samples import choose
-from pyro_opu.programs.signature import Call, first_argument
+from pyro_opu.programs.signature import Call, first_argument, names_of
 from pyro_opu.programs.vmap import Batched, Draws, vectorized
 from pyro_opu.teachers.arrays import AnyFunction, as_arrays, as_tensors, outputs_of
 from pyro_opu.teachers.base import BaseTeacher
@@ -79,6 +79,10 @@ class PosteriorTeacher(BaseTeacher[Tensor]):
 
     def _source_text(self) -> str:
         return name_of(self.asked)
+
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        return names_of(self.asked)[1:]
 
     def _unpack_by(self, form: Form) -> None:
         self.call = form.call

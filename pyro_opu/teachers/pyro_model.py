@@ -29,7 +29,7 @@ from pyro_opu.programs.program import Program
 from pyro_opu.programs.recorded import VALID
 from pyro_opu.programs.recorder import NotRecorded
 from pyro_opu.programs.samples import Latents, check_samples, check_unweighed
-from pyro_opu.programs.signature import Call, Given, first_argument
+from pyro_opu.programs.signature import Call, Given, first_argument, names_of
 from pyro_opu.programs.trace import quiet
 from pyro_opu.programs.vmap import Draws, vectorized
 from pyro_opu.programs.vmap_rewrites import later
@@ -91,6 +91,10 @@ class PredictiveTeacher(BaseTeacher[Latents]):
         self._program: Program | None = None
         self._mixture = Mixture()  # over latents of the rows that are summed out
         self._outputs = 0
+
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        return names_of(self.predictive.model)
 
     def _unpack_by(self, form: Form) -> None:
         own = self.call

@@ -9,7 +9,7 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -39,11 +39,12 @@ _ABANDONED = 3600.0  # seconds
 _LONGEST = 2**26  # bytes of a header
 
 
-def put(path: Path, content: bytes) -> None:
+def put(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Replace a file atomically, also under concurrent readers and writers.
 
-    The content is written to a new file in the same folder, synced, and moved into place. The
-    target of a symbolic link is replaced; permissions of an existing file are kept.
+    The content, which may come in pieces, is written to a new file in the same folder, synced, and
+    moved into place. The target of a symbolic link is replaced; permissions of an existing file are
+    kept.
     """
     path = Path(os.path.realpath(path))
     _remove_abandoned(path)
@@ -52,7 +53,7 @@ def put(path: Path, content: bytes) -> None:
         with aside.open("xb") as file:
             with suppress(FileNotFoundError):  # before there is anything to read
                 aside.chmod(stat.S_IMODE(path.stat().st_mode))
-            file.write(content)
+            file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)

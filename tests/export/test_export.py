@@ -288,6 +288,7 @@ class TestArchive:
         assert json.loads(extra["pyro_opu"]) == {
             "pyro_opu_version": pyro_opu.__version__,
             "input": {"name": "x", "shape": ["N", D], "dtype": "float32"},
+            "form": {"kind": "plain", "parts": []},
             "num_classes": None,
             "sites": ["obs"],
             "outputs": {"total": {"shape": ["N"], "unit": "units of y squared"}},

@@ -419,6 +419,11 @@ def test_an_exported_program_says_the_names(tmp_path: Path) -> None:
     given = INPUTS.like(NEW).kwargs
     found = program(*(given[name] for name in inputs))["mean"]
     torch.testing.assert_close(found, student().dirichlet(NEW).mean, rtol=1e-4, atol=1e-6)
+    NEW.to_csv(tmp_path / "new.csv", index=False)
+    files = [str(tmp_path / name) for name in ("student.pt2", "new.csv", "out.csv")]
+    assert main(["answer", *files[:2], "--output", files[2]]) == 0
+    answers = pd.read_csv(files[2])[["p0", "p1"]]
+    np.testing.assert_allclose(answers, student().dirichlet(NEW).mean, rtol=1e-4, atol=1e-6)
 
 
 def test_text_is_numbered_aloud() -> None:
