@@ -149,5 +149,5 @@ class ChoiceOfClasses(Choice):
         return (nearer_law if law_is_open else calibrating_shift)(guide, inputs)
 
     def recalibrate(self, guide: Any, found: Mapping[str, object]) -> None:
-        guide.recalibrate(1.0, found["shift"])
+        guide.recalibrate(found["shift"])
         guide.read_as(found.get("law", guide.law))

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.checks import in_range, one_of, positive_float
+from pyro_opu.checks import in_range, one_of
 from pyro_opu.distributions import NormalSticks
 from pyro_opu.distributions.base import soft_clamp
 from pyro_opu.distributions.dirichlet import LOG_CONCENTRATION_RANGE, PredictiveDirichlet
@@ -68,7 +68,7 @@ class PredictiveGuide(nn.Module):
     config: dict[str, Any] | None = None
     #: Law of the answers, "dirichlet" or "sticks".
     law: Law = "dirichlet"
-    calibration: Tensor
+    shift: Tensor
 
     def __init__(
         self,
@@ -87,9 +87,9 @@ class PredictiveGuide(nn.Module):
         self.concentration_trunk = concentration_trunk
         self.mean_head = nn.Linear(num_features, num_classes)
         self.concentration_head = nn.Linear(num_concentration_features or num_features, 1)
-        # g -> scale * g + shift, set by recalibration after training.
-        self.register_buffer("calibration", torch.tensor([1.0, 0.0]))
-        self._calibrated = False
+        # g -> g + shift, set by recalibration after training.
+        self.register_buffer("shift", torch.zeros(()))
+        self._shifted = False
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> PredictiveGuide:
@@ -146,8 +146,8 @@ class PredictiveGuide(nn.Module):
         return self.concentration_trunk is None
 
     def _bounded(self, raw: Tensor) -> Tensor:
-        if self._calibrated:
-            raw = self.calibration[0] * raw + self.calibration[1]
+        if self._shifted:
+            raw = raw + self.shift
         return soft_clamp(raw.squeeze(-1), *LOG_CONCENTRATION_RANGE)
 
     def forward(self, x: Tensor) -> PredictiveDirichlet | NormalSticks:
@@ -186,14 +186,10 @@ class PredictiveGuide(nn.Module):
         """Let g begin near ``log_concentration`` for every x, rather than near zero."""
         self.concentration_head.bias.fill_(in_range("log_concentration", log_concentration))
 
-    def recalibrate(self, scale: float, shift: float) -> None:
-        """Replace g by ``scale * g + shift`` before its soft clamp, after any earlier change."""
-        positive_float("scale", scale, "0 or below would forget or invert what g says.")
-        in_range("shift", shift)
-        old_scale, old_shift = self.calibration.tolist()
-        new = [scale * old_scale, scale * old_shift + shift]
-        self.calibration.copy_(torch.tensor(new, dtype=self.calibration.dtype))
-        self._calibrated = True
+    def recalibrate(self, shift: float) -> None:
+        """Replace g by ``g + shift`` before its soft clamp, after any earlier change."""
+        self.shift.add_(in_range("shift", shift))
+        self._shifted = True
 
     def read_as(self, law: Law) -> None:
         """Answer with the law of the same mean and summed variance: "dirichlet" or "sticks".
@@ -208,16 +204,14 @@ class PredictiveGuide(nn.Module):
 
     @torch.no_grad()
     def fold_calibration(self) -> None:
-        """Recalibrate the weights of g's head themselves, so that no pass has to."""
-        scale, shift = self.calibration.tolist()
-        self.concentration_head.weight.mul_(scale)
-        self.concentration_head.bias.mul_(scale).add_(shift)
-        self.calibration.copy_(torch.tensor([1.0, 0.0]))
-        self._calibrated = False
+        """Recalibrate g's head itself, so that no pass has to."""
+        self.concentration_head.bias.add_(self.shift)
+        self.shift.zero_()
+        self._shifted = False
 
     def _load_from_state_dict(self, *args: object, **kwargs: object) -> None:  # noqa: ANN401
         super()._load_from_state_dict(*args, **kwargs)
-        self._calibrated = self.calibration.tolist() != [1.0, 0.0]
+        self._shifted = bool(self.shift)
 
     def extra_repr(self) -> str:
         form = "one trunk, two heads" if self.shared else "two networks"

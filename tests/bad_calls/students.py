@@ -177,8 +177,7 @@ values("GaussianGuide.for_inputs", GaussianGuide.for_inputs, X, y={"with NaN": N
 values("ImplicitGuide.for_inputs", ImplicitGuide.for_inputs, X, 4, noise=[0])
 values(LogisticNormalGuide, LAYER, 8, 4, rank=[-1, 1.5, "2"])
 RECALIBRATE = PredictiveGuide.for_inputs(X, 4).recalibrate
-values("PredictiveGuide.recalibrate", partial(RECALIBRATE, shift=0.0), scale=[0.0, -1.0, NAN, "1"])
-values("PredictiveGuide.recalibrate", partial(RECALIBRATE, 1.0), shift=[NAN, math.inf])
+values("PredictiveGuide.recalibrate", RECALIBRATE, shift=[NAN, math.inf])
 values("PredictiveGuide.start_at", PredictiveGuide.for_inputs(X, 4).start_at,
     log_concentration=[NAN, math.inf, "1", None])
 

@@ -370,7 +370,7 @@ class TestFamilies:
     def test_two_networks_recalibrated_on_images(self, tmp_path: Path) -> None:
         x = torch.randn(6, 1, 9, 8)
         guide = PredictiveGuide.for_inputs(x, 2, shared=False, hidden=(2, 3, 4))
-        guide.recalibrate(1.5, 0.5)
+        guide.recalibrate(0.5)
         spread(guide)
         fast = OnePassPredictive(guide, (1, 9, 8), 2)
         found = written(fast, tmp_path / "a.pt2", outputs=["mean", "epistemic"])(x)

@@ -40,7 +40,7 @@ def at_work(guide: nn.Module, x: Tensor) -> nn.Module:
         if hasattr(module, "fit_scale"):
             module.fit_scale(x)
     if isinstance(guide, PredictiveGuide):
-        guide.recalibrate(1.3, -0.4)
+        guide.recalibrate(-0.4)
     return guide
 
 
@@ -116,11 +116,11 @@ def test_by_hand() -> None:
 
 def test_the_last_row_holds_the_recalibration() -> None:
     guide = PredictiveGuide(nn.Flatten(), D, C)
-    guide.recalibrate(2.0, 3.0)
+    guide.recalibrate(3.0)
     quick = fused(guide)
     assert torch.equal(quick.head.weight[:C], guide.mean_head.weight)
-    assert torch.equal(quick.head.weight[C:], 2 * guide.concentration_head.weight)
-    torch.testing.assert_close(quick.head.bias[C:], 2 * guide.concentration_head.bias + 3)
+    assert torch.equal(quick.head.weight[C:], guide.concentration_head.weight)
+    torch.testing.assert_close(quick.head.bias[C:], guide.concentration_head.bias + 3)
 
 
 # What is not merged ----------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def test_half_precision_and_other_layers_stay() -> None:
 def test_a_head_of_ones_own() -> None:
     x, guide = torch.randn(9, D), PredictiveGuide(nn.Flatten(), D, C)
     guide.concentration_head = nn.Sequential(nn.Linear(D, 5), nn.Tanh(), nn.Linear(5, 1))
-    guide.recalibrate(2.0, 1.0)
+    guide.recalibrate(1.0)
     assert not is_fused(fused(guide))
     assert_same(fused(guide)(x), guide(x), 0.0)
 

@@ -125,20 +125,18 @@ def test_soft_clamp_gradient_is_alive_at_the_ends() -> None:
 def test_recalibration_composes() -> None:
     guide, x = shared(), table()
     g = guide.log_concentration(x)
-    guide.recalibrate(1.5, 0.3)
-    guide.recalibrate(0.8, -0.1)
+    guide.recalibrate(0.3)
+    guide.recalibrate(-0.1)
     # At g near 0, 8 inside the lower end: the clamp moves it by less than 2 exp(-6) = 0.005.
-    torch.testing.assert_close(
-        guide.log_concentration(x), 0.8 * (1.5 * g + 0.3) - 0.1, rtol=0, atol=0.005
-    )
-    torch.testing.assert_close(guide.calibration, torch.tensor([1.2, 0.14]))
+    torch.testing.assert_close(guide.log_concentration(x), g + 0.2, rtol=0, atol=0.005)
+    torch.testing.assert_close(guide.shift, torch.tensor(0.2))
     torch.testing.assert_close(guide(x).log_concentration, guide.log_concentration(x))
 
 
 def test_recalibration_leaves_the_mean_alone() -> None:
     guide, x = separate(), table()
     before = guide(x)
-    guide.recalibrate(0.7, 1.0)
+    guide.recalibrate(1.0)
     assert torch.equal(guide(x).log_mean, before.log_mean)
     assert not torch.equal(guide(x).log_concentration, before.log_concentration)
 
@@ -147,7 +145,7 @@ def test_recalibration_survives_copies_and_is_taken_back_by_a_state() -> None:
     guide, x = shared(), table()
     plain = copy.deepcopy(guide.state_dict())
     before = guide.log_concentration(x)
-    guide.recalibrate(1.5, 0.3)
+    guide.recalibrate(0.3)
     after = guide.log_concentration(x)
     assert torch.equal(copy.deepcopy(guide).log_concentration(x), after)
     guide.load_state_dict(plain)
@@ -156,14 +154,14 @@ def test_recalibration_survives_copies_and_is_taken_back_by_a_state() -> None:
 
 def test_recalibration_in_float64_keeps_its_digits() -> None:
     guide = shared().double()
-    guide.recalibrate(0.1, 0.2)
-    assert guide.calibration.tolist() == [0.1, 0.2]
+    guide.recalibrate(0.2)
+    assert guide.shift.item() == 0.2
 
 
 @pytest.mark.gpu
 def test_moves_to_the_gpu() -> None:
     guide, x = separate(), table()
-    guide.recalibrate(1.2, 0.1)
+    guide.recalibrate(0.1)
     expected = guide(x).log_alpha
     # float32 matrix products on the GPU sum in another order.
     found = guide.cuda()(x.cuda()).log_alpha.cpu()

@@ -25,7 +25,7 @@ def student() -> PredictiveGuide:
         for head in (guide.mean_head, guide.concentration_head):
             head.weight.normal_()
             head.bias.normal_()
-    guide.recalibrate(1.3, -0.4)
+    guide.recalibrate(-0.4)
     return guide
 
 

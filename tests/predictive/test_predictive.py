@@ -284,7 +284,7 @@ class TestFuse:
         before, quick = fast.dirichlet(x), fast.fuse()
         kept = quick.dirichlet(x).mean
         assert torch.equal(fast.dirichlet(x).log_alpha, before.log_alpha)
-        fast.guide.recalibrate(2.0, 1.0)
+        fast.guide.recalibrate(1.0)
         fast.guide.mean_head.bias.zero_().add_(torch.randn(3))
         fast.report["seed"] = 4
         assert torch.equal(quick.dirichlet(x).mean, kept) and quick.report == {"seed": 3}
@@ -312,7 +312,7 @@ class TestFuse:
 class TestFile:
     def test_same_answers_bit_for_bit(self, tmp_path: Path) -> None:
         fast, x = student(), torch.randn(6, D)
-        fast.guide.recalibrate(1.3, -0.2)
+        fast.guide.recalibrate(-0.2)
         fast.save(tmp_path / "fast.safetensors")
         before = torch.get_rng_state()
         again = OnePassPredictive.load(str(tmp_path / "fast.safetensors"))
