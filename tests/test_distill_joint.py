@@ -212,7 +212,7 @@ def test_a_real_y_of_a_network() -> None:
     assert error < 0.1 * teacher(NEW)[0].var(0).mean()
 
 
-def test_files_fused_and_exported_students(
+def test_files_and_fused_students(
     fast: OnePassPredictive,
     bent: OnePassPredictive,
     tmp_path: Path,
@@ -231,8 +231,15 @@ def test_files_fused_and_exported_students(
     monkeypatch.setattr(torch, "compile", lambda run, **options: run)
     captured = bent.capture(NEW)
     torch.testing.assert_close(captured(NEW).mean, bent.dirichlet(NEW).mean)
-    pytest.importorskip("onnx")
+
+
+@pytest.mark.slow
+def test_an_exported_student_has_the_marginal_answer(
+    fast: OnePassPredictive, tmp_path: Path
+) -> None:
     fast.export(tmp_path / "student.pt2", outputs=["mean"])
+    program = torch.export.load(tmp_path / "student.pt2").module()
+    torch.testing.assert_close(program(NEW)["mean"], fast.dirichlet(NEW).mean)
 
 
 def test_several_inputs_and_indices() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ class Killed(Exception):
 
 
 # Often evaluated, with steps so large that the score goes up and down.
-BROKEN: dict[str, Any] = {"num_steps": 50, "evaluate_every": 2, "learning_rate": 0.05}
+BROKEN: dict[str, Any] = {"num_steps": 20, "evaluate_every": 2, "learning_rate": 0.05}
 
 
 class Mortal:
@@ -58,31 +59,38 @@ LOSSES: dict[str, Callable[[], Objective]] = {
 }
 
 
+@cache
+def unbroken(loss: str) -> tuple[OnePassPredictive, int]:
+    """The student of a run that is not killed, and its steps."""
+    with pytest.MonkeyPatch.context() as patch:
+        mortal = Mortal(patch)
+        return mortal.run(loss=LOSSES[loss](), **BROKEN), mortal.steps
+
+
 #: Every loss, and every place of a death, at least twice; in processes: ``tests/reliability``.
 QUICKLY = (("wasserstein", 0.3), ("wasserstein", 0.85), ("wasserstein", 1.0))
 QUICKLY += (("the paper's", 0.6), ("energy", 0.02), ("moments", 0.85))
 SLOWLY = (("wasserstein", 0.02), ("the paper's", 1.0), ("energy", 0.6), ("moments", 0.3))
 
 
-# 45 steps of the warm start, then 5 of the objective.
+# 18 steps of the warm start, then 2 of the objective.
 @pytest.mark.parametrize(
     ("loss", "share"), [*QUICKLY, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOWLY)]
 )
 def test_a_killed_run_started_again_ends_as_an_unbroken_one(
     mortal: Mortal, tmp_path: Path, loss: str, share: float
 ) -> None:
-    expected = mortal.run(loss=LOSSES[loss](), **BROKEN)
-    unbroken = mortal.steps
+    expected, steps = unbroken(loss)
     path = tmp_path / "run.safetensors"
     with pytest.raises(Killed):
-        k = max(1, round(share * unbroken))
+        k = max(1, round(share * steps))
         mortal.run(k, loss=LOSSES[loss](), checkpoint=path, **BROKEN)
     torch.manual_seed(12345)  # another process
     resumed = mortal.run(loss=LOSSES[loss](), checkpoint=path, **BROKEN)
     assert same(resumed, expected)
     assert resumed.report == expected.report
     if share > 0.1:
-        assert mortal.steps < unbroken  # it did not begin again
+        assert mortal.steps < steps  # it did not begin again
 
 
 @pytest.mark.parametrize("settings", [{}, {"two_sided": True, "residual": False}])
@@ -102,12 +110,12 @@ def test_a_killed_run_from_a_cold_start_ends_as_an_unbroken_one(
 
 
 def test_killed_again_and_again(mortal: Mortal, tmp_path: Path) -> None:
-    expected = mortal.run(loss=quick_wasserstein(), **BROKEN)
+    expected, _ = unbroken("wasserstein")
     path, attempts = tmp_path / "run.safetensors", 0
     while True:
         attempts += 1
         try:
-            fast = mortal.run(9, loss=quick_wasserstein(), checkpoint=path, **BROKEN)
+            fast = mortal.run(5, loss=quick_wasserstein(), checkpoint=path, **BROKEN)
             break
         except Killed:
             assert attempts < 50
@@ -138,6 +146,14 @@ def test_a_run_without_a_seed_goes_on_with_its_own(mortal: Mortal, tmp_path: Pat
     assert same(mortal.run(seed=None, checkpoint=path), expected)
 
 
+@pytest.fixture(scope="module")
+def finished(brief: None, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The checkpoint of a run that has ended."""
+    path = tmp_path_factory.mktemp("finished") / "run.safetensors"
+    quick(loss=quick_wasserstein(), checkpoint=path)
+    return path.read_bytes()
+
+
 def small_guide() -> PredictiveGuide:
     return PredictiveGuide.for_inputs(inputs(), C, hidden=(4,))
 
@@ -160,15 +176,13 @@ def small_guide() -> PredictiveGuide:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_checkpoint_of_another_run_is_refused(
-    tmp_path: Path, changes: dict[str, Any], named: str
+    finished: bytes, tmp_path: Path, changes: dict[str, Any], named: str
 ) -> None:
     path = tmp_path / "run.safetensors"
-    settings = {"loss": quick_wasserstein(), "checkpoint": path}
-    quick(**settings)
-    content = path.read_bytes()
+    path.write_bytes(finished)
     with pytest.raises(ValueError, match=rf"belongs to another run: \[.*'{named}'.*\] differ"):
-        quick(**{**settings, "loss": quick_wasserstein(), **changes})
-    assert path.read_bytes() == content
+        quick(**{"loss": quick_wasserstein(), "checkpoint": path, **changes})
+    assert path.read_bytes() == finished
 
 
 def test_corrupt_checkpoints_are_refused(tmp_path: Path) -> None:

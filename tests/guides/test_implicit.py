@@ -13,6 +13,7 @@ import pytest
 import torch
 from posteriors import made_of_noise, sure_within
 from pyro.infer import Predictive
+from quick_distill import quick_wasserstein
 from torch import Tensor
 from torch.nn.functional import one_hot
 
@@ -251,7 +252,7 @@ def test_a_few_draws_of_each_inputs_own_are_kept() -> None:
 # Students ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("loss", [None, "energy", "wasserstein", WassersteinELBO(energy=1.0)])
+@pytest.mark.parametrize("loss", [None, "energy", "wasserstein", quick_wasserstein(energy=1.0)])
 def test_every_loss_of_draws_is_taken_and_the_student_is_whole(loss: Any, tmp_path: Path) -> None:
     fast = distill(draws, X, guide="implicit", loss=loss, **SHORT)
     assert type(fast.guide) is ImplicitGuide and fast.report["family"] == "Implicit"

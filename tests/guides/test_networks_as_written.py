@@ -230,7 +230,7 @@ class Largest:
 @pytest.mark.parametrize("networks", [1, 3])
 def test_no_network_is_run_at_all_rows(networks: int) -> None:
     torch.manual_seed(0)
-    x = torch.randn(SET_UP + 2000, 1, 16, 16)
+    x = torch.randn(SET_UP + 300, 1, 12, 12)
 
     def made() -> nn.Module:
         return ended(nn.Conv2d(1, 4, 3), nn.ReLU(inplace=True), *POOL).eval()
@@ -330,7 +330,8 @@ def test_digits_after_centring_decide(column: Tensor, index: bool, fits: bool) -
             check_digits(x, [1] if index else [])
 
 
-@pytest.mark.parametrize("guide", [pytest.param(None, marks=pytest.mark.slow), "network"])
+@pytest.mark.slow
+@pytest.mark.parametrize("guide", [None, "network"])
 def test_a_student_in_float64_is_saved_and_exported(guide: str | None, tmp_path: Any) -> None:
     fast = quick(Predictive(stamped, draws(torch.float64)), INPUTS, guide=guide, **STILL)
     mean = fast.dirichlet(INPUTS).mean

@@ -300,6 +300,7 @@ def test_trials_of_rows_that_were_not_looked_at() -> None:
         teacher.draws(x + 9)
 
 
+@pytest.mark.slow
 def test_the_exported_program_has_the_measures_of_every_site(tmp_path: Path) -> None:
     fast = distill(source("two sites"), X, num_steps=3, seed=0, progress=False)
     fast.export(tmp_path / "student.pt2", outputs=["label.epistemic", "y.total"])

@@ -32,8 +32,8 @@ def run(kernel: Any, draws: int = 50, chains: int = 1) -> MCMC:
 
 @cache
 def normal() -> MCMC:
-    """1000 draws of a standard normal, where the mass matrix is not adapted: it is 1."""
-    return run(NUTSWithEnergy(model, adapt_mass_matrix=False), 1000)
+    """400 draws of a standard normal, where the mass matrix is not adapted: it is 1."""
+    return run(NUTSWithEnergy(model, adapt_mass_matrix=False), 400)
 
 
 def test_draws_are_those_of_nuts() -> None:
@@ -45,15 +45,15 @@ def test_energy_less_potential_is_the_kinetic_energy_of_a_fresh_momentum() -> No
     w = normal().get_samples()["w"].double()
     potential = (0.5 * w**2 + 0.5 * math.log(2 * math.pi)).sum(-1)
     energy = torch.tensor(normal().diagnostics()["energy"]["chain 0"], dtype=torch.float64)
-    assert energy.shape == (1000,)
+    assert energy.shape == (400,)
     kinetic = energy[1:] - potential[:-1]  # of the draw before, where the trajectory begins
     # Half a chi-squared of D degrees: positive (to float32), mean and variance D / 2. Momenta are
     # independent; 5 standard errors, where that of a gamma's variance is sqrt((2 D + 12) / D).
     assert kinetic.min() > -1e-5
-    assert float(kinetic.mean()) == pytest.approx(D / 2, abs=5 * math.sqrt(D / 2 / 999))
-    error = math.sqrt((2 * D + 12) / D / 999)
+    assert float(kinetic.mean()) == pytest.approx(D / 2, abs=5 * math.sqrt(D / 2 / 399))
+    error = math.sqrt((2 * D + 12) / D / 399)
     assert float(kinetic.var()) == pytest.approx(D / 2, rel=5 * error)
-    assert abs(float(torch.corrcoef(torch.stack([kinetic[1:], kinetic[:-1]]))[0, 1])) < 0.16
+    assert abs(float(torch.corrcoef(torch.stack([kinetic[1:], kinetic[:-1]]))[0, 1])) < 0.25
 
 
 def test_arviz_has_it_by_chain() -> None:

@@ -263,7 +263,7 @@ class TestFallback:
             with pyro.plate("data", len(x)):
                 pyro.sample("obs", dist.Bernoulli(logits=w * x[:, 0] + noise))
 
-        teacher = as_teacher(Predictive(model, {"w": torch.zeros(2000)}))
+        teacher = as_teacher(Predictive(model, {"w": torch.zeros(500)}))
         with pytest.warns(UserWarning, match="evaluated draw by draw"):
             logits = logit_of(teacher.log_probs(torch.zeros(2, 1)))
         assert_moments(logits, 0.0, 1.0)
