@@ -13,9 +13,7 @@ import torch
 from posteriors import (
     ANSWERS,
     GUIDES,
-    OBJECTIVES,
     OUTCOMES,
-    REAL_OBJECTIVES,
     RIVALS,
     SOURCES,
     C,
@@ -27,13 +25,11 @@ from torch import Tensor, nn
 import pyro_opu
 from pyro_opu import OnePassPredictive, as_teacher, joint
 from pyro_opu.distributions import Answer
-from pyro_opu.distributions.normal import PredictiveNormal
 from pyro_opu.models.gaussian_process import gaussian_process
 from pyro_opu.models.last_layer import last_layer_laplace, on_features
 from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.models.neural_network import fit_network
 from pyro_opu.models.sgpmc import sgpmc
-from pyro_opu.objectives import Objective
 from pyro_opu.samplers import SGLD
 
 pytestmark = pytest.mark.usefixtures("brief")
@@ -161,30 +157,6 @@ def test_answers(build: Callable[[], Answer], device: torch.device) -> None:
     for one, other in zip(tensors(moved.measures()), tensors(answer.measures()), strict=True):
         assert one.device.type == device.type
         torch.testing.assert_close(one.cpu(), other, **ROUNDING)
-
-
-@pytest.mark.parametrize(
-    "build",
-    [*OBJECTIVES.values(), *REAL_OBJECTIVES.values()],
-    ids=[*OBJECTIVES, *REAL_OBJECTIVES],
-)
-def test_objectives(build: Callable[[], Objective], device: torch.device) -> None:
-    objective, x = build().to(device), X[:5].to(device)
-    objective.prepare(x, C)
-    real = build in REAL_OBJECTIVES.values()
-    shapes = [(5,)] * 3 if real else [(5, C), (5,)]
-    leaves = [torch.randn(*shape, device=device) for shape in shapes]
-    if real:
-        student: Any = PredictiveNormal(*[leaf.requires_grad_() for leaf in leaves])
-        draws = torch.randn(7, 5, 2, device=device)
-    else:
-        leaves[0] = leaves[0].log_softmax(-1)
-        student = pyro_opu.PredictiveDirichlet(*[leaf.requires_grad_() for leaf in leaves])
-        draws = torch.randn(7, 5, C, device=device).softmax(-1)
-    loss = objective(student, draws, x)
-    loss.backward()
-    assert loss.device.type == device.type and loss.isfinite()
-    assert all(leaf.grad is not None and leaf.grad.isfinite().all() for leaf in leaves[:1])
 
 
 def test_networks_are_fitted_there(there: Any, device: torch.device) -> None:

@@ -68,24 +68,6 @@ def test_a_dirichlet_teacher_is_recovered(concentration: float | None) -> None:
     assert energy_distance(expected.sample((200,)), found.sample((200,))).mean() < 0.01
 
 
-def test_time_stamps_are_centred_before_they_are_rounded() -> None:
-    """In float32 all of them are the same number; a student of one answer has KL 0.14 here."""
-    x = torch.randn(200, 1, dtype=torch.float64)
-    slopes = 2 + 0.3 * torch.randn(30, 1, dtype=torch.float64)
-
-    def ask(stamps: Tensor) -> Tensor:
-        p = torch.sigmoid((stamps[:, 0] - 1.7e12) / 3e4 * slopes)
-        return torch.stack([1 - p, p], -1)
-
-    stamps = 1.7e12 + 3e4 * x
-    guide = PredictiveGuide.for_inputs(stamps, 2, hidden=(16, 16))
-    settings = {"num_steps": 200, "batch_size": 64, "evaluate_every": 200, "recalibrate": False}
-    fast = quick(ask, stamps, guide=guide, loss="moments", **settings)
-    mean = ask(stamps).mean(0)
-    kl = (mean * (mean / fast.dirichlet(stamps).mean).log()).sum(-1).mean()
-    assert kl < 0.01  # optimisation, 200 steps
-
-
 @pytest.mark.parametrize("loss", NAMES)
 def test_every_loss_by_name(loss: str) -> None:
     fast = quick(loss=loss, num_steps=60, batch_size=64, evaluate_every=10)
@@ -101,15 +83,6 @@ def test_every_loss_by_name(loss: str) -> None:
         assert last["energy_distance"] < before["energy_distance"] + 0.005  # of 0.44 at the start
     assert fast(inputs(7))["obs"].shape == (500, 7)
     assert fast.dirichlet(inputs(7)).batch_shape == (7,)
-
-
-@pytest.mark.parametrize("loss", NAMES)
-def test_every_loss_without_a_warm_start(loss: str) -> None:
-    fast = quick(loss=loss, num_steps=40, evaluate_every=20, warm_start=False)
-    first, *_, last = fast.report["history"]
-    assert {record["phase"] for record in fast.report["history"]} == {"start", "objective"}
-    # In 40 small steps the least that is learnt is 0.0096 of 0.445, by the witness.
-    assert last["energy_distance"] < first["energy_distance"] - 0.005
 
 
 def test_refinement_by_the_objective_given() -> None:

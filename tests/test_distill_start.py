@@ -18,8 +18,7 @@ from pyro.infer import Predictive
 from quick_distill import inputs, quick, same, teacher, truth, weights
 from torch import Tensor
 
-from pyro_opu import OnePassPredictive, PredictiveGuide, distill
-from pyro_opu.guides import MixtureGuide
+from pyro_opu import OnePassPredictive, distill
 from pyro_opu.teachers import finished
 from pyro_opu.training.fit import Phase
 from pyro_opu.training.tuned import EFFORTS, FOLLOWING
@@ -90,31 +89,6 @@ def test_a_tenth_of_the_steps_and_a_fifth_of_the_labels_by_default(
     assert len(steps) <= most_steps / 10 == after.report["spent"]["num_steps"]
     few = 3 * len(inputs())  # that are looked at, held out and calibrate
     assert most_inputs / 5 - 256 < sum(rows) < most_inputs / 5 + few
-
-
-GROUPS = 2 * torch.eye(3)
-
-
-def grouped(x: Tensor, num_draws: int) -> Tensor:
-    """Draws of three hypotheses that contradict each other: no Dirichlet."""
-    of = torch.randint(3, (num_draws, 1)).expand(-1, len(x))
-    return (GROUPS[of] + x[:, :1] * torch.tensor([0.5, 0.0, -0.5])).softmax(-1)
-
-
-@pytest.mark.parametrize("guide", [pytest.param(None, marks=pytest.mark.slow), "mixture"])
-def test_a_family_that_the_draws_chose_is_chosen_anew(guide: str | None, tmp_path: Path) -> None:
-    run: dict[str, Any] = {"num_steps": 30, "seed": 0, "progress": False}
-    first = distill_flat(grouped, inputs(), guide=guide, **run)
-    assert isinstance(first.guide, MixtureGuide)
-    first.save(tmp_path / "first.safetensors")
-    loaded = OnePassPredictive.load(tmp_path / "first.safetensors")
-    now = [distill_flat(moved, inputs(), start=each, **run) for each in (first, loaded)]
-    assert same(*now)
-    # One that the user has asked for stays.
-    assert type(now[0].guide) is (PredictiveGuide if guide is None else MixtureGuide)
-    assert now[0].report["earlier"]["draws"] < now[0].report["earlier"]["draws_before"] / 2
-    back = distill_flat(grouped, inputs(), start=now[0], **run)  # which knows how it was chosen
-    assert isinstance(back.guide, MixtureGuide)
 
 
 def several(x: Tensor) -> None:

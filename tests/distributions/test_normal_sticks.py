@@ -70,34 +70,6 @@ def test_the_inverse_begins_near() -> None:
     assert off.max() < 0.15 and off.median() < 0.01 and len(off) > 0.8 * wanted.numel()
 
 
-@pytest.mark.parametrize(("classes", "error"), [(2, 0.005), (3, 0.005), (10, 0.025), (64, 0.09)])
-def test_the_summed_variance_is_the_dirichlets(classes: int, error: float) -> None:
-    torch.manual_seed(0)
-    log_mean = (torch.randn(400, classes).double() * (1 + 3 * torch.rand(400, 1))).log_softmax(-1)
-    g = torch.rand(400).double() * 10 - 0.5
-    law = NormalSticks(log_mean, g)
-    sticks, log_share = law.sticks, -torch.nn.functional.softplus(law.sticks.of.log_concentration)
-    h, _ = log_mean.exp().sort(-1, descending=True)
-    share = log_share.exp()
-    # The slow way: E of each product of independent factors.
-    left_mean, left_square = torch.ones(400).double(), torch.ones(400).double()
-    variances = []
-    for k in range(classes):
-        v = torch.sigmoid(sticks.logit[:, k]) if k < classes - 1 else torch.ones(400).double()
-        spread = share[:, k] * v * (1 - v) if k < classes - 1 else torch.zeros(400).double()
-        mean, square = left_mean * v, left_square * (spread + v * v)
-        torch.testing.assert_close(mean, h[:, k], rtol=1e-6, atol=1e-300)
-        variances.append(square - mean.square())
-        left_mean, left_square = left_mean * (1 - v), left_square * (spread + (1 - v).square())
-    slow = torch.stack(variances, -1)
-    torch.testing.assert_close(law.variance.gather(-1, law.sticks.order), slow)
-    gini, variance = 1 - h.square().sum(-1), slow.sum(-1)
-    inside = sticks.deviation.amax(-1) < 7.9
-    assert inside.sum() > 300
-    off = ((gini - variance) / variance).log() - g
-    assert off[inside].abs().max() < error  # one correction, see SEARCHES
-
-
 def test_two_classes_are_a_logit_normal() -> None:
     law = NormalSticks(torch.tensor([[0.2, 0.8]]).log().double(), torch.tensor([2.0]).double())
     sticks = law.sticks
@@ -109,22 +81,6 @@ def test_two_classes_are_a_logit_normal() -> None:
     )
     found = law.log_prob(torch.stack([1 - points, points], -1)[:, None])[:, 0]
     torch.testing.assert_close(found, logit_normal.log_prob(points))
-
-
-def test_classes_may_come_in_any_order() -> None:
-    torch.manual_seed(0)
-    log_mean, g = torch.randn(6, 5).log_softmax(-1), torch.randn(6)
-    shuffle = torch.randperm(5)
-    one, other = NormalSticks(log_mean, g), NormalSticks(log_mean[:, shuffle], g)
-    for name, value in one.measures().rounded().items():
-        found = getattr(other.measures(), name).float()
-        torch.testing.assert_close(found, value[:, shuffle] if name == "mean" else value)
-    point = torch.rand(6, 5).softmax(-1)
-    torch.testing.assert_close(one.log_prob(point), other.log_prob(point[:, shuffle]))
-    torch.manual_seed(1)
-    draws = one.sample((3,))
-    torch.manual_seed(1)
-    torch.testing.assert_close(other.sample((3,)), draws[..., shuffle])
 
 
 @pytest.mark.parametrize("log_concentration", [-8.0, 0.0, 16.0])

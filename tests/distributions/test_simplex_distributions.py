@@ -156,28 +156,6 @@ def test_differential_entropy_is_that_of_the_density(
 
 
 @every_family
-@pytest.mark.parametrize("of", ["draws", "density", "mean", "measures"])
-def test_gradient_reaches_every_parameter(family: type, draw_parameters: Callable, of: str) -> None:
-    parameters = [each.double().requires_grad_() for each in draw_parameters(3, 4)]
-    answer = family(*parameters)
-    if of == "draws":
-        draws, weights = answer.stratified_rsample(16)
-        value = energy_distance_loss(draws, interior(20, 4)[:, None].expand(-1, 3, -1), weights)
-    elif of == "density":
-        value = answer.log_prob(interior(3, 4))
-    elif of == "mean":
-        value = answer.log_mean[:, 0]
-    else:
-        value = torch.stack([getattr(answer.measures(), name) for name in MEASURES]).sum(0)
-    value.sum().backward()
-    # Of which the mean knows nothing.
-    concentrations = family in (DirichletMixture, NormalSticks) and of == "mean"
-    for parameter in parameters[: -1 if concentrations else None]:
-        assert parameter.grad is not None and parameter.grad.isfinite().all()
-        assert (parameter.grad.abs().reshape(3, -1).amax(1) > 0).all()  # of every input
-
-
-@every_family
 def test_measures_have_the_gradient_of_their_values(
     family: type, draw_parameters: Callable
 ) -> None:

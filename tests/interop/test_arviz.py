@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import sys
 import warnings
 from functools import cache
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -240,29 +238,6 @@ def test_rows_whose_probability_rounds_to_one(kind: str) -> None:
     assert np.isfinite(loo(found)[0])
 
 
-@pytest.mark.filterwarnings("ignore:For one or more samples the posterior variance")
-@pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto distribution")
-@pytest.mark.filterwarnings("ignore:The inplace keyword in DataFrame.sort_values")
-def test_a_student_beside_its_teacher() -> None:
-    predictive, fast = pair()
-    x, y = data()
-    both = {
-        "teacher": to_inference_data(predictive, x, y.float(), seed=0),
-        "student": to_inference_data(fast, x, y, num_draws=4000, seed=0),
-    }
-    table = az.compare(both)
-    assert set(table.index) == {"teacher", "student"}
-    teacher, student = (loo(both[name]) for name in ("teacher", "student"))
-    # 150 steps of distillation; at the two rows with the wrong label, whose LOO lives in the tail
-    # of the draws, a Dirichlet's tail is not that of a logistic normal.
-    np.testing.assert_allclose(student[2], teacher[2], atol=0.4)
-    assert np.median(abs(student[2] - teacher[2])) < 0.01
-    assert student[1] == pytest.approx(teacher[1], rel=0.3)  # p_loo: those two rows, again
-    if not NEW:  # ArviZ 1 has no WAIC
-        waic = [az.waic(both[name]).elpd_waic for name in ("teacher", "student")]
-        assert waic == pytest.approx([teacher[0], student[0]], abs=0.6)  # two cumulants
-
-
 def test_what_a_student_cannot_give() -> None:
     """The spread of a sum over rows, which share the parameters of a teacher's draw."""
     joint, alone = (
@@ -367,43 +342,6 @@ def test_our_samplers_convert_as_nuts_does(
 
 
 # The other ArviZ, and failures ------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("version", ["0.23.4", "1.3.0"])
-def test_what_each_arviz_is_given(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in with the signature of ``from_dict`` of that version; what it makes is not run."""
-    given: dict[str, Any] = {}
-
-    def new(data: dict[str, Any], *, coords: Any = None, dims: Any = None) -> dict[str, Any]:
-        given.update(data)
-        return {"posterior": SimpleNamespace(attrs={})}
-
-    def old(
-        posterior: Any = None,
-        *,
-        posterior_predictive: Any = None,
-        log_likelihood: Any = None,
-        observed_data: Any = None,
-        constant_data: Any = None,
-        coords: Any = None,
-        dims: Any = None,
-    ) -> dict[str, Any]:
-        inside = {name: value for name, value in locals().items() if isinstance(value, dict)}
-        return new({name: value for name, value in inside.items() if name != "dims"})
-
-    stand_in = SimpleNamespace(__version__=version, from_dict=new if version > "1" else old)
-    monkeypatch.setitem(sys.modules, "arviz", stand_in)
-    fast, (x, y) = fixed(dist.Dirichlet(alphas()), draws=7), data(3)
-    found = to_inference_data(fast, x, y)
-    assert "student's draws" in found["posterior"].attrs["chains"]
-    shapes = {group: {k: v.shape for k, v in values.items()} for group, values in given.items()}
-    assert shapes == {
-        "posterior": {"probs": (1, 7, N, 3)},
-        "posterior_predictive": {"obs": (1, 7, N)},
-        "log_likelihood": {"obs": (1, 7, N)},
-        "observed_data": {"obs": (N,)},
-        "constant_data": {"x": (N, 2)},
-    }
 
 
 # Events over the rows, deterministic sites, and new rows -----------------------------------------

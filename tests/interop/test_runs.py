@@ -6,7 +6,6 @@ import math
 import sys
 import warnings
 from functools import cache
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 from chains import in_turn
-from either_arviz import NEW, az, groups, loo
+from either_arviz import NEW, az, groups
 from pyro import poutine
 from pyro.infer import HMC, MCMC, NUTS, Predictive
 from pyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
@@ -96,23 +95,6 @@ def test_every_group_of_a_compiled_run_of_two_chains() -> None:
     np.testing.assert_array_equal(found.constant_data["x"], x.numpy())
     assert list(found.constant_data) == ["x"] and found.constant_data["x"].dims[0] == "data"
     assert found.sample_stats["diverging"].shape == (2, 100)
-
-
-@pytest.mark.filterwarnings("ignore:For one or more samples the posterior variance")
-def test_arviz_works_on_it() -> None:
-    found = to_inference_data(two_chains())
-    elpd, _, pointwise, _ = loo(found)
-    assert pointwise.shape == (N,)
-    # WAIC, which ArviZ 1 has no more: the two estimate one quantity, and for a regular model are
-    # far closer than its standard error.
-    inside = found.log_likelihood["obs"].values.reshape(200, N)
-    within = np.log(np.exp(inside).mean(0))
-    assert elpd == pytest.approx((within - inside.var(0)).sum(), abs=0.3)
-    # log mean p(y | draw) bounds the left-out density from above.
-    assert elpd < within.sum()
-    summary = az.summary(found)
-    assert list(summary.index) == ["bias[0]", "weight[0, 0]", "weight[1, 0]"]
-    assert summary["r_hat"].notna().all()
 
 
 @pytest.mark.filterwarnings("ignore:Passing a dict or None as alias_mapping")
@@ -325,29 +307,6 @@ def test_a_guide_is_one_chain_of_independent_draws(kind: Any) -> None:
 
 
 # The other ArviZ ------------------------------------------------------------------------------
-
-
-def test_arviz_from_1_on_is_given_nested_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, Any] = {}
-
-    def from_dict(groups: dict[str, Any], *, coords: Any, dims: Any) -> dict[str, Any]:
-        given.update(groups=groups, dims=dims)
-        return {"posterior": SimpleNamespace(attrs={})}
-
-    newer = SimpleNamespace(__version__="1.2.0", from_dict=from_dict)
-    monkeypatch.setitem(sys.modules, "arviz", newer)
-    found = to_inference_data(two_chains())
-    assert found["posterior"].attrs["chains"] == "chains of an MCMC run"
-    assert set(given["groups"]) == {
-        "posterior",
-        "sample_stats",
-        "log_likelihood",
-        "posterior_predictive",
-        "observed_data",
-        "constant_data",
-    }
-    assert given["groups"]["log_likelihood"]["obs"].shape == (2, 100, N)
-    assert given["dims"]["obs"] == ["data"]
 
 
 def test_without_arviz(monkeypatch: pytest.MonkeyPatch) -> None:

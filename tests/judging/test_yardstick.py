@@ -13,7 +13,6 @@ from pyro_opu.judging.yardstick import (
     FAITHFUL,
     GRADES,
     MOST_DRAWS,
-    NOTHING,
     all_of,
     as_draws,
     grade_of,
@@ -61,22 +60,6 @@ def test_the_interval_of_draws_holds_the_truth(random: np.random.Generator) -> N
         inside += found.low <= 300 <= found.high
     # 95 % are promised; fewer than 88 % come once in 10,000.
     assert inside > 176
-
-
-def test_the_mean_keeps_to_its_limit_or_does_not(random: np.random.Generator) -> None:
-    noise = random.chisquare(2, N) / 1000
-    attainable = constant(noise.mean())
-
-    def within(draws: float, held: float = math.inf, count: int = N) -> bool | None:
-        kl = noise + attainable / draws * 500 / (1 - 500 / held)
-        return of_mean(kl[:count], attainable[:count], 500, held).within
-
-    assert within(300) is True and within(40) is False and within(100) is None
-    assert within(100, count=2) is None
-    # What the posterior holds is enough, and errors of less than 1e-5 nats are none.
-    assert within(700, held=1000) is True
-    tiny = of_mean(noise / 1e4 + NOTHING / 2, attainable / 1e4, 500, math.inf)
-    assert tiny.value < 100 and tiny.within is True
 
 
 def test_the_factor_at_single_inputs_is_freed_of_the_noise(random: np.random.Generator) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from posteriors import sure_within
 from scipy.integrate import quad
 from scipy.stats import beta
 
@@ -75,20 +74,6 @@ def test_distance_from_two_classes_by_quadrature(a: float, b: float, y: float) -
     found = distance_from_dirichlet(alpha, torch.tensor([[[y, 1 - y]]], dtype=torch.float64))
     # The classes mirror one another. Quadrature of a cdf that is steep at an end: 1e-7.
     assert found.tolist() == pytest.approx([2 * (2 * to_y - own)], abs=1e-6)
-
-
-@pytest.mark.parametrize("concentration", [0.3, 4.0, 1e4])
-@pytest.mark.parametrize("largest", [0.4, 0.99, 0.999])
-def test_distance_from_a_dirichlet_is_that_from_many_samples(
-    concentration: float, largest: float
-) -> None:
-    rest = 1 - largest
-    mean = torch.tensor([largest, 0.7 * rest, 0.3 * rest], dtype=torch.float64)
-    alpha = (concentration * mean).expand(500, C)
-    some = (3 * torch.randn(4, 500, C, dtype=torch.float64)).softmax(-1)
-    samples = Marginals(torch.distributions.Dirichlet(alpha).sample((400,)))
-    expected = 2 * samples.distance(some).mean(0) - samples.spread
-    assert sure_within(distance_from_dirichlet(alpha, some) - expected, 0.0)
 
 
 def test_distance_from_a_dirichlet_at_the_ends() -> None:

@@ -7,7 +7,6 @@ import pytest
 import torch
 from sklearn.metrics import accuracy_score, log_loss
 
-import pyro_opu
 from pyro_opu.metrics.scores import calibration, expected_calibration_error
 
 pytestmark = pytest.mark.usefixtures("brief")
@@ -43,27 +42,6 @@ def test_ece_equals_the_loop_over_bins() -> None:
             hit = (predicted == y)[inside].double().mean()
             expected += inside.double().mean() * (hit - confidence[inside].mean()).abs()
     assert expected_calibration_error(probs, y) == pytest.approx(float(expected))
-
-
-def test_equals_torchmetrics_on_the_mean_of_a_student() -> None:
-    """As docs/how_to/track.md says; torchmetrics has float32 inside, hence the tolerances."""
-    metrics = pytest.importorskip("torchmetrics.classification")
-    text = pytest.importorskip("torchmetrics.text")
-    weights = torch.randn(50, 4, 3)
-    x, y = torch.randn(600, 4), torch.randint(3, (600,))
-    fast = pyro_opu.distill(lambda x: (x @ weights).softmax(-1), x, num_steps=20, progress=False)
-    for mean in (fast.dirichlet(x).mean, some_predictions(600)[0]):
-        accuracy = metrics.MulticlassAccuracy(3, average="micro")
-        ece = metrics.MulticlassCalibrationError(3)
-        perplexity = text.Perplexity()
-        for rows, labels in zip(mean.split(64), y.split(64), strict=True):
-            accuracy.update(rows, labels)
-            ece.update(rows, labels)
-            perplexity.update(rows.log()[None], labels[None])
-        scores = calibration(mean.log(), y)
-        assert accuracy.compute().item() == pytest.approx(scores.accuracy, rel=1e-6)
-        assert ece.compute().item() == pytest.approx(scores.ece, abs=1e-6)
-        assert perplexity.compute().log().item() == pytest.approx(scores.nll, rel=1e-5)
 
 
 def test_ece_known_answers() -> None:

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from scipy import integrate, stats
+from scipy import integrate
 from torch import Tensor
 
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
@@ -50,36 +50,6 @@ def test_overlaps_against_quadrature(alpha: list[float]) -> None:
     expected = [quadrature(alpha[0], a, sum(alpha)) for a in alpha]
     # 1e-7: of the quadrature, whose integrand has a kink.
     torch.testing.assert_close(found, torch.tensor(expected).double(), rtol=0.0, atol=1e-7)
-
-
-def corners(m: float, n: float) -> float:
-    """The shared area as alpha_0 -> 0, for means m > n.
-
-    The first marginal has mass 1 - m near 0, where t = -alpha_0 log x is exponential with rate m,
-    and mass m near 1. The densities cross at one t near 0, and near 1 the second is below.
-    """
-    t = math.log(m * (1 - m) / (n * (1 - n))) / (m - n)
-    return (1 - n) * (1 - math.exp(-n * t)) + (1 - m) * math.exp(-m * t) + n
-
-
-def test_overlaps_at_the_ends() -> None:
-    """Where a float64 has few digits left: no knowledge at all, and almost certain normals."""
-    tiny = top_k(dirichlet([[0.6e-6, 0.3e-6, 0.1e-6]])).overlaps[0]
-    expected = [1.0, corners(0.6, 0.3), corners(0.6, 0.1)]
-    # 1e-5: the mass between the corners, of the order of alpha_0.
-    torch.testing.assert_close(tiny, torch.tensor(expected).double(), rtol=0.0, atol=1e-5)
-    for total in (1e6, 1e8, 1e10):
-        apart = 2.0 * math.sqrt(0.24 / total) * total / 2
-        m = 0.4 * total
-        rest = [(total - 2 * m) / 2] * 2
-        found = top_k(dirichlet([[m + apart, m - apart, *rest]])).overlaps[0, 1]
-        # Two standard deviations apart: normal to 1e-6 at 1e6.
-        assert found.item() == pytest.approx(2 * stats.norm.cdf(-1.0), abs=2e-6)
-    # Certain to the last digit: 1 - mean is 1e-20, which a sum would lose.
-    sure = top_k(dirichlet([[1e20, 1.0, 1.0], [1e30, 1e-30, 1e-30]]))
-    assert sure.k.tolist() == [1, 1] and sure.overlaps[:, 1:].max() < 1e-12
-    flat = top_k(dirichlet(torch.full((2, 6), 1e-30)))
-    assert flat.k.tolist() == [6, 6] and (flat.overlaps == 1).all()
 
 
 def test_sets_against_loop() -> None:

@@ -135,24 +135,6 @@ def test_estimates_from_dirichlet_draws_converge_to_the_closed_forms(alpha: list
         assert (got.mean() - true).abs() < error + bias, name
 
 
-def test_definitions_against_monte_carlo() -> None:
-    """Expected entropy and pairwise divergence are averages of what they say they are."""
-    torch.manual_seed(2)
-    d = PredictiveDirichlet.from_alpha(torch.tensor([0.8, 2.0, 5.0], dtype=torch.float64))
-    log_p, log_q = d.log_rsample((100_000,)), d.log_rsample((100_000,))
-    p = log_p.exp()
-    u = uncertainty(d)
-    for samples, expected in [
-        (-(p * log_p).sum(-1), u.aleatoric),
-        ((p * (log_p - log_q)).sum(-1), u.expected_pairwise_kl),
-        ((p * (log_p - d.log_mean)).sum(-1), u.epistemic),  # I = E KL(pi || E pi)
-        ((p - d.mean).square().sum(-1), u.variance),
-        (-d.log_prob(p), u.differential_entropy),
-    ]:
-        error = samples.std() / len(samples) ** 0.5
-        assert (samples.mean() - expected).abs() < SIGMAS * error
-
-
 def test_digamma_gap() -> None:
     a = torch.logspace(-6, 4, 2_001, dtype=torch.float64)
     direct = torch.digamma(a + 1) - a.log()

@@ -13,7 +13,6 @@ from pyro import poutine
 from pyro.infer import SVI, Predictive, Trace_ELBO
 from pyro.optim import Adam
 from torch import nn
-from torch.nn.functional import cross_entropy
 
 from pyro_opu import as_teacher
 from pyro_opu.models.dropout import DropoutGuide, dropout_l2
@@ -127,20 +126,6 @@ class TestPredictive:
             error = ((a.var(0) + b.var(0)) / count).sqrt()
             assert ((a.mean(0) - b.mean(0)).abs() < 5 * error).all()
 
-    def test_all_masks_of_a_small_network(self):
-        """The mean of the guide's answers is the sum over the 8 masks."""
-        network = dropout_network((2, 3, 2), 0.3)
-        x, expected = torch.randn(4, 2), torch.zeros(4, 2)
-        for mask in itertools.product([0.0, 1.0], repeat=3):
-            hidden = network[0](x).relu() * torch.tensor(mask) / 0.7
-            weight = 0.7 ** sum(mask) * 0.3 ** (3 - sum(mask))
-            expected += weight * network[3](hidden).softmax(-1).detach()
-        guide = DropoutGuide(network)
-        predictive = Predictive(bayesian_network(network), guide=guide, num_samples=5000)
-        probs = as_teacher(predictive).probs(x)
-        # Five standard errors of 5,000 draws.
-        assert ((probs.mean(0) - expected).abs() < 5 * probs.std(0) / 5000**0.5 + 1e-6).all()
-
     def test_the_network_is_left_alone(self):
         network = dropout_network((4, 5, 3))
         before = {name: value.clone() for name, value in network.state_dict().items()}
@@ -204,29 +189,6 @@ class TestL2:
 
 
 class TestTraining:
-    def test_gradient_of_the_elbo(self):
-        """Averaged over masks it is that of the expected loss and the l2 term, in closed form."""
-        network, sigma = dropout_network((2, 3, 2), 0.3).double(), 0.7
-        x, y = torch.randn(6, 2, dtype=DOUBLE), torch.arange(6) % 2
-        guide = DropoutGuide(network)
-        means = {name: guide.mean(name) for name in guide.kept}
-        loss = dropout_l2(guide, sigma)
-        for mask in itertools.product([0.0, 1.0], repeat=3):
-            theta = draw(guide, x, {"0.keep": torch.tensor(mask, dtype=DOUBLE)})
-            weight = 0.7 ** sum(mask) * 0.3 ** (3 - sum(mask))
-            loss = loss + weight * cross_entropy(run(network, theta, x), y, reduction="sum")
-        expected = torch.autograd.grad(loss, list(means.values()))
-        elbo = Trace_ELBO()
-        model, found = bayesian_network(network, prior=sigma), []
-        for _ in range(500):
-            estimate = elbo.differentiable_loss(model, guide, x, y)
-            found.append(torch.autograd.grad(estimate, list(means.values())))
-        for k, gradient in enumerate(expected):
-            drawn = torch.stack([each[k] for each in found])
-            # Five standard errors of 500 draws; the second term where all draws are equal.
-            bound = 5 * drawn.std(0) / 500**0.5 + 1e-9
-            assert ((drawn.mean(0) - gradient).abs() < bound).all()
-
     def test_by_svi_of_pyro_itself(self):
         network = dropout_network((2, 8, 2))
         guide, model = DropoutGuide(network), bayesian_network(network)

@@ -11,7 +11,6 @@ import pyro.distributions as dist
 import pytest
 import torch
 from pyro import poutine
-from pyro.contrib import gp
 from pyro.infer import Predictive
 from scipy.integrate import quad
 from scipy.special import log_expit, log_ndtr
@@ -124,26 +123,6 @@ def test_draws_have_the_moments_of_the_conditional():
     largest = covariance.diagonal().max().item()
     assert (draws.mean(0) - loc).abs().max() < 5 * math.sqrt(largest / 40000)
     assert (draws.T.cov() - covariance).abs().max() < 5 * largest * math.sqrt(2 / 40000)
-
-
-def test_marginals_agree_with_contrib_gp():
-    x, z = inputs(6), inputs(4)
-    model = gaussian_process(z, 2, ard=True, linear=False, constant=0.0, joint_rows=0)
-    parameters, _ = some_parameters(model)
-    u_loc = torch.randn(4, dtype=DOUBLE)
-    tril = torch.randn(4, 4, dtype=DOUBLE).tril(-1) * 0.3 + 0.5 * torch.eye(4, dtype=DOUBLE)
-    kernel = gp.kernels.RBF(2, parameters["variance"], parameters["lengthscale"])
-    sparse = gp.models.VariationalSparseGP(
-        x, None, kernel, z, gp.likelihoods.Binary(), whiten=True, jitter=1e-10
-    )
-    sparse.u_loc, sparse.u_scale_tril = torch.nn.Parameter(u_loc), tril
-    with torch.no_grad():
-        f_loc, f_var = sparse(x)
-        fn = latent(model, x, parameters, u_loc)
-        projection = model.projection(x, parameters)
-    torch.testing.assert_close(fn.mean[0], f_loc, rtol=1e-6, atol=1e-6)
-    total = fn.variance[0] + (projection @ tril).square().sum(-1)
-    torch.testing.assert_close(total, f_var, rtol=1e-5, atol=1e-6)
 
 
 def test_probit_draws_have_closed_form_moments():

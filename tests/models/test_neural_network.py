@@ -124,21 +124,6 @@ class TestModel:
         assert trace.nodes["obs"]["value"].shape == (4,)
         assert [f.name for f in trace.nodes["obs"]["cond_indep_stack"]] == ["data"]
 
-    def test_log_joint_is_the_formula(self):
-        network, x = perceptron((5, 7, 6, 3)), torch.randn(4, 5, dtype=DOUBLE)
-        y, theta = torch.tensor([0, 2, 1, 1]), {n: v[0] for n, v in draws(network, 1).items()}
-        theta = {name: value.double() for name, value in theta.items()}
-        model = poutine.condition(bayesian_network(network, prior=0.7), theta)
-        log_joint = poutine.trace(model).get_trace(x, y).log_prob_sum()
-        hidden = x
-        for layer in (0, 2, 4):
-            hidden = hidden @ theta[f"{layer}.weight"].T + theta[f"{layer}.bias"]
-            hidden = hidden.clamp_min(0) if layer < 4 else hidden
-        expected = hidden.log_softmax(-1)[range(4), y].sum()
-        for value in theta.values():
-            expected += dist.Normal(0.0, 0.7).log_prob(value).sum()
-        torch.testing.assert_close(log_joint, expected)
-
     def test_a_prior_of_ones_own(self):
         def prior(name, shape):
             scale = 0.1 if name.endswith("bias") else shape[-1] ** -0.5

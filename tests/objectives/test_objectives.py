@@ -142,27 +142,6 @@ def exact_energy(alpha: Tensor, teacher: Tensor) -> float:
     return value - total
 
 
-@pytest.mark.parametrize("concentration", [0.5, 10.0])
-def test_energy_gradient_against_the_exact_expectation(concentration: float) -> None:
-    teacher = dirichlet_draws(3.0, 12, 1)
-    replicates, step = 4_000, 1e-5
-    logits, g = torch.tensor([0.3, -0.4, 0.1], dtype=torch.float64), math.log(concentration)
-
-    def expectation(shift: Tensor) -> float:
-        alpha = (logits + shift[:C]).softmax(-1) * math.exp(g + float(shift[C]))
-        return exact_energy(alpha, teacher[:, 0])
-
-    # Every row is a replicate with its own parameters, so the rows' gradients are independent.
-    shift = torch.zeros(replicates, C + 1, dtype=torch.float64, requires_grad=True)
-    log_mean = (logits + shift[:, :C]).log_softmax(-1)
-    own = PredictiveDirichlet(log_mean, g + shift[:, C])
-    loss = EnergyDistance(16)(own, teacher.expand(-1, replicates, -1), teacher)
-    (slopes,) = torch.autograd.grad(loss * replicates, shift)
-    for k, unit in enumerate(torch.eye(C + 1, dtype=torch.float64)):
-        numeric = (expectation(step * unit) - expectation(-step * unit)) / (2 * step)
-        assert sure_within(slopes[:, k], numeric)
-
-
 def test_energy_value_against_the_exact_expectation() -> None:
     teacher, replicates = dirichlet_draws(3.0, 12, 1), 4_000
     alpha = torch.tensor([0.4, 1.0, 2.0], dtype=torch.float64)

@@ -145,23 +145,6 @@ def test_least_at_the_proxy() -> None:
     assert gradients_at(ProxyDirichlet(), 1.1 * beta, draws).abs().max() > 1e-5
 
 
-@pytest.mark.parametrize(
-    ("concentration", "low", "high"), [(0.02, 0.5, 0.51), (5.0, 0.7, 0.9), (1e4, 0.999, 1.0)]
-)
-def test_stirling_bias_of_a_dirichlet_teacher(
-    concentration: float, low: float, high: float
-) -> None:
-    """The precision from exact expectations: between one half of the truth and the truth."""
-    alpha = concentration * MEAN
-    expected_log = torch.digamma(alpha) - torch.digamma(alpha.sum())
-    exact = (C - 1) / (2 * (MEAN * (MEAN.log() - expected_log)).sum())
-    assert low <= exact / concentration <= high
-    # ... and draws agree: the mean of the logarithms is all that is estimated.
-    logs = PredictiveDirichlet.from_alpha(alpha).log_rsample((50_000,))
-    gaps = MEAN.log() @ MEAN - logs @ MEAN
-    assert sure_within(gaps, float((C - 1) / (2 * exact)))
-
-
 def test_proxy_of_draws_that_agree() -> None:
     mean, spread = proxy_parts(torch.tensor([0.7, 0.3, 0.0]).expand(4, 2, C))
     torch.testing.assert_close(mean, torch.tensor([[0.7, 0.3, 0.0]]).expand(2, C).double())

@@ -200,28 +200,6 @@ def test_a_run_of_mcmc_judges_the_student_that_it_teaches(name: str) -> None:
     assert str(found) == str(expected)
 
 
-def test_numbers_go_to_their_places() -> None:
-    """A label that is always one, and one that is never, in both layouts."""
-    bias = torch.tensor([20.0, -20.0])
-    for layout in ("labels", "rows"):
-
-        def model(x: Tensor, layout: str = layout) -> None:
-            w = pyro.sample("w", dist.Normal(0.0, 1.0))
-            logits = (bias + w).expand(len(x), 2)
-            if layout == "labels":
-                columns(x, dist.Bernoulli(logits=logits))
-            else:
-                with pyro.plate("l", 2, dim=-2), pyro.plate("data", len(x), dim=-1):
-                    pyro.sample("obs", dist.Bernoulli(logits=logits.T))
-
-        fast = distill(
-            Predictive(model, {"w": torch.randn(S)}), X, num_steps=50, seed=0, progress=False
-        )
-        drawn = fast(X)["obs"]
-        first, second = drawn.unbind(2 if layout == "labels" else 1)
-        assert first.mean() > 0.99 and second.mean() < 0.01
-
-
 def test_a_site_by_name_is_answered_alone() -> None:
     fast = distill_flat(source("two sites"), X, site="label", num_steps=3, seed=0, progress=False)
     assert set(fast(X)) == {"label"} and fast.num_classes == 2

@@ -16,7 +16,7 @@ from torch import nn
 import pyro_opu
 from pyro_opu import OnePassPredictive, as_teacher
 from pyro_opu.distributions.normal import PredictiveNormal
-from pyro_opu.guides import PointGuide, SingleHeadGuide
+from pyro_opu.guides import PointGuide
 from pyro_opu.guides.normal import GaussianGuide
 from pyro_opu.objectives import CrossEntropy
 from pyro_opu.objectives.normal import NormalMoments
@@ -127,20 +127,6 @@ class TestKnownAnswers:
         assert float((mean * log_ratio).sum(-1).mean()) < 0.01
         assert float(fast.uncertainty(new).epistemic.max()) < 1e-6
 
-    def test_dirichlet_student_recovers_a_dirichlet_teacher(self):
-        alpha = torch.tensor([3.0, 1.5, 0.8])
-
-        def teacher(x, num_draws):
-            return dist.Dirichlet(alpha).sample((num_draws, len(x)))
-
-        fast = dark_knowledge(
-            teacher, torch.randn(50, 2), form="dirichlet", num_steps=1000, learning_rate=2e-2,
-            guide=SingleHeadGuide.for_inputs(torch.randn(50, 2), 3, hidden=(8,)), **QUIET,
-        )  # fmt: skip
-        found = fast.dirichlet(torch.randn(20, 2)).concentration
-        # training noise of the last steps, about 5 % of each
-        torch.testing.assert_close(found, alpha.expand(20, 3), rtol=0.2, atol=0.0)
-
     @pytest.mark.slow
     def test_online_regression_has_the_exact_predictive(self):
         torch.manual_seed(0)
@@ -208,22 +194,6 @@ class TestOnline:
         online_dark_knowledge(Watched(classifier, step_size=1e-2), (x, y), x, **self.settings())
         gc.collect()
         assert len(alive) == 12 and not any(ref() is not None for ref in alive)
-
-    @pytest.mark.parametrize("form", ["point", "dirichlet"])
-    def test_same_seed_same_student_and_nothing_global_changes(self, form):
-        x, y = labelled()
-        state = torch.get_rng_state()
-        first, second = (
-            online_dark_knowledge(
-                SGLD(classifier, step_size=1e-2), (x, y), x, form=form, **self.settings()
-            )
-            for _ in range(2)
-        )
-        assert torch.equal(state, torch.get_rng_state())
-        torch.testing.assert_close(
-            first.dirichlet(x).mean, second.dirichlet(x).mean, rtol=0, atol=0
-        )
-        assert first.report["form"] == form and first.report["online"]
 
     def test_serves_as_the_predictive_and_the_measures(self, tmp_path):
         x, y = labelled()

@@ -12,7 +12,6 @@ import torch
 from pyro.infer import SVI, Predictive, Trace_ELBO
 from pyro.infer.autoguide import (
     AutoDelta,
-    AutoLowRankMultivariateNormal,
     AutoMultivariateNormal,
     AutoNormal,
 )
@@ -40,26 +39,6 @@ def observed_line(x: Tensor, y: Tensor | None = None) -> None:
 
 
 class TestGuides:
-    @pytest.mark.parametrize(
-        "kind", [AutoNormal, AutoMultivariateNormal, AutoLowRankMultivariateNormal]
-    )
-    def test_automatic(self, kind: type) -> None:
-        x = torch.tensor([[1.0], [1.0], [-2.0]])
-        guide = _fitted(kind(observed_line), observed_line, x, torch.tensor([1.0, 1.0, 0.0]))
-        teacher = as_teacher(Predictive(observed_line, guide=guide, num_samples=300))
-        posterior = guide.get_posterior() if kind is not AutoNormal else None
-        mean = guide.locs.w if posterior is None else posterior.mean.reshape(())
-        std = guide.scales.w if posterior is None else posterior.stddev.reshape(())
-        params = set(pyro.get_param_store())
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # it runs through vmap
-            logits = logit_of(teacher.log_probs(x, 4000))
-        assert_moments(logits[:, 0], mean.detach(), std.detach())
-        assert torch.equal(logits[:, 0], logits[:, 1])  # one draw for all rows
-        torch.testing.assert_close(logits[:, 2], -2 * logits[:, 0])
-        assert teacher.probs(x).shape == (300, 3, 2) and teacher.max_draws is None
-        assert set(pyro.get_param_store()) == params
-
     def test_point_estimate(self) -> None:
         x = torch.ones(3, 1)
         guide = _fitted(AutoDelta(observed_line), observed_line, x, torch.ones(3))

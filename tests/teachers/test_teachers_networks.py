@@ -103,44 +103,6 @@ class TestDropout:
             expected.append(net[3](net[0](x).relu() * keep / 0.7).softmax(-1).detach())
         torch.testing.assert_close(probs, torch.stack(expected), **ROUNDING)
 
-    @networks
-    @pytest.mark.parametrize("size", [1, 100, 3000])
-    def test_chunks_of_any_size_give_the_same(
-        self, build: Callable, shape: tuple[int, ...], size: int
-    ) -> None:
-        teacher, x = as_teacher(build()), torch.randn(6, *shape)
-        answers = []
-        for chunk_size in (size, 10**7):
-            teacher.chunk_size = chunk_size
-            torch.manual_seed(5)
-            answers.append(teacher.log_probs(x, 5))
-        torch.testing.assert_close(*answers, **ROUNDING)
-
-    @pytest.mark.parametrize(
-        ("layer", "shape"),
-        [
-            (nn.Dropout(0.3), (6,)),
-            (nn.Dropout(0.8), (3, 2)),
-            (nn.Dropout1d(0.3), (2, 3)),
-            (nn.Dropout2d(0.3), (2, 3, 1)),
-            (nn.Dropout3d(0.3), (2, 1, 3, 1)),
-            (nn.AlphaDropout(0.3), (6,)),
-            (nn.FeatureAlphaDropout(0.3), (2, 3, 1)),
-        ],
-        ids=str,
-    )
-    def test_distributed_as_in_training_mode(self, layer: nn.Module, shape: tuple) -> None:
-        """A row repeated in training mode meets as many masks as the teacher has draws."""
-        net, count = nn.Sequential(layer, nn.Flatten(), nn.Linear(6, 3)), 4000
-        x = torch.randn(1, *shape)
-        with torch.no_grad():
-            theirs = net.train()(x.expand(count, *shape)).log_softmax(-1)[:, 0]
-        mine = as_teacher(net).log_probs(x, count)[:, 0, 0]
-        for power in (1, 2):
-            a, b = mine**power, theirs**power
-            # Five standard errors: 14 comparisons fail together 8e-6 of the time.
-            assert abs(a.mean() - b.mean()) < 5 * ((a.var() + b.var()) / count).sqrt()
-
     def test_mean_over_draws_is_the_expectation(self) -> None:
         """One layer: all 16 masks can be summed over."""
         net, x = nn.Sequential(nn.Dropout(0.3), nn.Linear(4, 3)), torch.randn(5, 4)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import time
 import warnings
-from collections.abc import Callable, Iterator
 
 import pyro
 import pyro.distributions as dist
 import pytest
 import torch
 from pyro import poutine
-from pyro.infer import MCMC, NUTS, Predictive
+from pyro.infer import Predictive
 from pyro.nn import PyroModule, PyroSample
 from pyro_models import (
     ROUNDING,
@@ -26,7 +24,7 @@ from pyro_models import (
 from torch import Tensor
 
 from pyro_opu.models.logistic_regression import logistic_regression
-from pyro_opu.teachers import PredictiveTeacher, Teacher, as_teacher
+from pyro_opu.teachers import Teacher, as_teacher
 
 
 class TestDraws:
@@ -81,39 +79,6 @@ class TestDraws:
             expected.append((h @ out.T + network.out.bias).log_softmax(-1).detach())
         torch.testing.assert_close(log_probs, torch.stack(expected), **ROUNDING)
         assert network.training and not network.norm.training
-
-    def test_samples_of_a_chain(self) -> None:
-        def model(x: Tensor, y: Tensor | None = None) -> None:
-            w = pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
-            with pyro.plate("data", len(x)):
-                pyro.sample("obs", dist.Bernoulli(logits=x @ w), obs=y)
-
-        x = torch.randn(20, D)
-        mcmc = MCMC(
-            NUTS(model, step_size=0.3, adapt_step_size=False, max_tree_depth=3),
-            num_samples=6,
-            warmup_steps=1,
-            disable_progbar=True,
-        )
-        mcmc.run(x, (x[:, 0] > 0).float())
-        samples = mcmc.get_samples()
-        logits = logit_of(as_teacher(Predictive(model, samples)).log_probs(x))
-        torch.testing.assert_close(logits, samples["w"] @ x.T, **ROUNDING)
-
-    def test_images(self) -> None:
-        def model(x: Tensor) -> None:
-            w = pyro.sample("w", dist.Normal(torch.zeros(2, 1, 3, 3), 1.0).to_event(4))
-            features = torch.nn.functional.conv2d(x, w).relu().mean((-2, -1))
-            with pyro.plate("data", len(x)):
-                pyro.sample("obs", dist.Categorical(logits=features))
-
-        samples, x = {"w": torch.randn(5, 2, 1, 3, 3)}, torch.randn(4, 1, 6, 6)
-        expected = [
-            torch.nn.functional.conv2d(x, w).relu().mean((-2, -1)).log_softmax(-1)
-            for w in samples["w"]
-        ]
-        log_probs = as_teacher(Predictive(model, samples)).log_probs(x)
-        torch.testing.assert_close(log_probs, torch.stack(expected), **ROUNDING)
 
     @pytest.mark.parametrize("rows", [1, 4, 6])
     def test_predictive_that_is_parallel(self, rows: int) -> None:
@@ -267,59 +232,6 @@ class TestFallback:
         with pytest.warns(UserWarning, match="evaluated draw by draw"):
             logits = logit_of(teacher.log_probs(torch.zeros(2, 1)))
         assert_moments(logits, 0.0, 1.0)
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Time that other programs on the machine do not disturb."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-def _seconds(call: Callable, *args: object, times: int) -> float:
-    """Least processor time of some calls, after one to warm up."""
-    spent = []
-    for _ in range(times + 1):
-        start = time.process_time()
-        call(*args)
-        spent.append(time.process_time() - start)
-    return min(spent[1:])
-
-
-def test_much_faster_than_predictive(one_thread: None) -> None:
-    """500 draws of a logistic regression at 1,000 inputs: over five times (measured: 9 to 19)."""
-
-    def model(x: Tensor) -> None:
-        w = pyro.sample("w", dist.Normal(torch.zeros(8), 1.0).to_event(1))
-        with pyro.plate("data", len(x)):
-            pyro.sample("obs", dist.Bernoulli(logits=x @ w))
-
-    x = torch.randn(1000, 8)
-    predictive = Predictive(model, {"w": torch.randn(500, 8)})
-    teacher = as_teacher(predictive)
-    assert isinstance(teacher, PredictiveTeacher)
-    assert _seconds(predictive, x, times=3) > 5 * _seconds(teacher.probs, x, times=10)
-
-
-def test_no_slower_than_predictive_where_the_network_is_large(one_thread: None) -> None:
-    """784-400-400-10, where time goes into matrix products (measured: 1.15 times faster)."""
-    sizes = [(784, 400), (400, 400), (400, 10)]
-
-    def model(x: Tensor) -> None:
-        for i, (fan_in, fan_out) in enumerate(sizes):
-            w = pyro.sample(f"w{i}", dist.Normal(torch.zeros(fan_in, fan_out), 1.0).to_event(2))
-            x = (x if i == 0 else x.relu()) @ w
-        with pyro.plate("data", len(x)):
-            pyro.sample("obs", dist.Categorical(logits=x))
-
-    samples = {f"w{i}": torch.randn(10, *size) / size[0] ** 0.5 for i, size in enumerate(sizes)}
-    x, predictive = torch.randn(1000, 784), Predictive(model, samples)
-    # Room of a tenth for the noise of timing two calls.
-    assert 1.1 * _seconds(predictive, x, times=3) > _seconds(
-        as_teacher(predictive).probs, x, times=3
-    )
 
 
 def test_operations_of_a_linear_model_are_those_of_its_product() -> None:

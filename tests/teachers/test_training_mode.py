@@ -188,23 +188,6 @@ def test_a_draw_is_one_function_of_all_rows(kind: str) -> None:
     assert len(probs[:, 0].unique(dim=0)) > 1
 
 
-def test_windows_by_hand() -> None:
-    """Two windows of each row, and all sixteen masks."""
-
-    class Windows(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return F.dropout(x.unflatten(1, (2, 2)).flatten(0, 1), 0.3).reshape(x.shape)
-
-    net, x = nn.Sequential(Windows(), nn.Linear(4, 3)), torch.randn(5, 4)
-    expected = torch.zeros(5, 3)
-    for mask in itertools.product([0.0, 1.0], repeat=4):
-        weight = 0.7 ** sum(mask) * 0.3 ** (4 - sum(mask))
-        expected += weight * net[1](x * torch.tensor(mask) / 0.7).softmax(-1).detach()
-    probs = as_teacher(net).probs(x, 5000)
-    # Five standard errors of 5,000 draws: 15 comparisons fail together 9e-6 of the time.
-    assert ((probs.mean(0) - expected).abs() < 5 * probs.std(0) / 5000**0.5).all()
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -234,26 +217,6 @@ def test_what_does_nothing_in_training_mode_is_left_out() -> None:
     off = nn.Sequential(Of(lambda h, on: F.dropout(h, 0.5, False)), nn.Linear(8, 8))
     net = nn.Sequential(off, nn.Dropout(0.2), nn.Flatten(), nn.Linear(40, 3))
     assert [call.p for call in RandomCalls.of(net, X, log_probs_of_output).calls] == [0.2]
-
-
-def test_modes_and_buffers_are_left_as_they_are() -> None:
-    class Counts(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("passes", torch.zeros(()))
-
-        def forward(self, x: Tensor) -> Tensor:
-            if self.training:
-                self.passes += 1
-            return x
-
-    net = nn.Sequential(Counts(), nn.Flatten(), nn.BatchNorm1d(40), nn.Dropout(), nn.Linear(40, 3))
-    net[3].eval()
-    before = {name: value.clone() for name, value in net.state_dict().items()}
-    modes = [part.training for part in net.modules()]
-    as_teacher(net).probs(X, 3)
-    assert modes == [part.training for part in net.modules()]
-    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
 
 
 class Auxiliary(nn.Module):

@@ -33,34 +33,6 @@ def joint(x: Tensor, count: int) -> JointGuide:
     return JointGuide(marginal, DrawHeads(16 + x.shape[1], count, 2))
 
 
-def agreement(log_probs: Tensor, rows: Tensor) -> Tensor:
-    """Probability that labels of two inputs agree, of every pair of rows ``(P, 2)``."""
-    first, second = log_probs.exp()[:, rows].unbind(2)
-    return (first * second).sum(-1).mean(0)
-
-
-def test_functions_that_no_head_follows_are_replaced_by_random_ones() -> None:
-    torch.manual_seed(0)
-    x, held_out = torch.randn(600, 3), torch.randn(128, 3)
-    guide = joint(x, S)
-    said, judged = (functions(at, S, 1) for at in (x, held_out))
-    found = _by_law(guide, x, said, held_out, judged, STEPS, RandomStream(0), False)
-    assert found is not guide and found.heads.waves is not None
-    new = torch.randn(40, 3)
-    exact = functions(new, 20_000, 2)  # another 20,000 functions of the same law
-    same = torch.arange(40)[:, None].expand(-1, 2)
-    near = torch.stack([torch.arange(39), torch.arange(1, 40)], 1)
-    with torch.no_grad():
-        mine, heads = found.draws(new), guide.draws(new)
-    theirs = agreement(exact, same).mean()
-    # Two labels of an input agree in half of the cases where functions do not vary.
-    assert theirs > 0.65
-    assert agreement(mine, same).mean() == pytest.approx(float(theirs), abs=0.03)
-    assert agreement(heads, same).mean() < 0.55
-    off = (agreement(mine, near) - agreement(exact, near)).abs()
-    assert off.mean() < 0.04  # 120 functions alone leave about 0.02
-
-
 def test_draws_that_are_the_teachers_stay() -> None:
     torch.manual_seed(0)
     x = torch.randn(200, 3)
