@@ -9,22 +9,25 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from pyro import poutine
+from pyro.distributions.torch_distribution import ExpandedDistribution
 from pyro.distributions.util import scale_and_mask
 from pyro.infer import MCMC, Predictive
 from pyro.infer.predictive import WeighedPredictive
 from torch import Tensor
+from torch import distributions as dist
+from torch.distributions import Distribution
 
 from pyro_opu.checks import ArgumentError, ArgumentTypeError
-from pyro_opu.interop.groups import Arrays, Groups, Wanted, arrays, chains_of, new_call
-from pyro_opu.interop.rows import is_of_rows, of_rows, of_site
+from pyro_opu.interop.groups import Arrays, Groups, Wanted, arrays, chains_of, log_prob_of, new_call
 from pyro_opu.programs.signature import function_of, parameters_of
-from pyro_opu.programs.sites import class_log_probs, site_kind
+from pyro_opu.programs.sites import class_log_probs, site_kind, unwrap, wrapped_log_probs
 from pyro_opu.programs.trace import is_deterministic
 from pyro_opu.programs.vmap import Batched, Draws
 from pyro_opu.rng import preserve_rng
 from pyro_opu.samplers.latents import PossibleValues
 from pyro_opu.utils.chunks import NUMBERS
 from pyro_opu.utils.laws import Node, is_subsample
+from pyro_opu.utils.warnings import warn_user
 
 #: Beside the names of sites, none of which is empty; before those of deterministic ones.
 _LOG_JOINT, _SAID = "", "\0"
@@ -181,7 +184,7 @@ def _evaluated(read: _Read, observed: Mapping[str, Node], wanted: Wanted) -> tup
         if isinstance(value, Tensor) and value.ndim
         if not any(value is node["value"] for node in observed.values())
     }
-    events = {name for name, node in observed.items() if is_of_rows(node, lengths)}
+    events = {name for name, node in observed.items() if _is_of_rows(node, lengths)}
 
     def density(draw: Draws) -> Draws:
         trace = run(draw)
@@ -189,7 +192,7 @@ def _evaluated(read: _Read, observed: Mapping[str, Node], wanted: Wanted) -> tup
         nodes = {name: trace.nodes[name] for name in observed}
         said = {_SAID + n: v["value"] for n, v in trace.nodes.items() if _is_said(v)}
         return {_LOG_JOINT: trace.log_prob_sum(), **said} | {
-            n: scale_and_mask((of_rows if n in events else of_site)(v), mask=v["mask"])
+            n: scale_and_mask((_of_rows if n in events else _of_site)(v), mask=v["mask"])
             for n, v in nodes.items()
         }
 
@@ -311,3 +314,58 @@ def _plate_names(name: str, node: Node) -> list[str]:
         if frame.vectorized
     }
     return [plates.get((dim, size), f"{name}_dim_{dim}") for dim, size in enumerate(shape)]
+
+
+def _is_of_rows(node: Node, lengths: set[int]) -> bool:
+    """Whether the one event of a site holds rows that can be taken apart.
+
+    They are as many as another of the model's arguments has, by its ``lengths``.
+    """
+    fn = node["fn"]
+    rows = next(iter(fn.event_shape), 1)
+    if fn.batch_shape.numel() > 1 or rows == 1 or (lengths and rows not in lengths):
+        return False
+    if fn.batch_shape or not isinstance(_whole(fn), (dist.Independent, dist.MultivariateNormal)):
+        warn_user(
+            f"Site '{node['name']}' observes {rows} rows as one event of a "
+            f"{type(_whole(fn)).__name__}, which cannot be taken apart: its log_likelihood is of "
+            "one observation, and az.loo says nothing of rows. Put independent rows in a plate."
+        )
+        return False
+    return True
+
+
+def _of_rows(node: Node) -> Tensor:
+    """Log-density ``(N,)`` of the rows of one event, each given the others."""
+    fn, value = _whole(node["fn"]), node["value"]
+    if isinstance(fn, dist.Independent):
+        found = _log_prob(fn.base_dist, value)
+        found = fn.base_dist.log_prob(value) if found is None else found
+        return found.flatten(1).sum(1) if found.ndim > 1 else found
+    precision = fn.precision_matrix
+    variance = precision.diagonal(dim1=-2, dim2=-1).reciprocal()
+    mean = value - variance * (precision @ (value - fn.loc)[..., None]).squeeze(-1)
+    return dist.Normal(mean, variance.sqrt(), validate_args=False).log_prob(value)
+
+
+def _of_site(node: Node) -> Tensor:
+    """Log-density of a site's value by its batch dimensions."""
+    found = _log_prob(node["fn"], node["value"])
+    return node["unscaled_log_prob"] if found is None else found
+
+
+def _whole(fn: Distribution) -> Any:
+    """A distribution before it was expanded."""
+    while isinstance(fn, ExpandedDistribution):
+        fn = fn.base_dist
+    return fn
+
+
+def _log_prob(fn: Distribution, value: Tensor) -> Tensor | None:
+    """Log-density of one label, to the digits that a sure row needs; ``None`` for all else."""
+    kind = site_kind(fn) if unwrap(fn) is fn else None
+    if kind == "onehot":
+        return log_prob_of(value.argmax(-1), wrapped_log_probs(fn))
+    if kind in ("categorical", "bernoulli") and not fn.event_shape:
+        return log_prob_of(value.long(), wrapped_log_probs(fn))
+    return None

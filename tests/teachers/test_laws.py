@@ -125,7 +125,7 @@ def test_classes_of_a_subclass_are_read_by_its_own_log_prob() -> None:
 
 
 def test_a_label_of_a_subclass_is_reported_by_arviz_as_it_is_drawn() -> None:
-    from pyro_opu.interop.rows import _log_prob
+    from pyro_opu.interop.runs import _log_prob
 
     fn, value = Flipped(logits=torch.tensor([0.0, 2.0])), torch.tensor([1.0, 0.0])
     found = _log_prob(fn, value)
