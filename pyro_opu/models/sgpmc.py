@@ -118,12 +118,6 @@ class SGPMC(NamedTuple):
 
     samples: dict[str, Tensor]
     mcmc: MCMC
-    num_chains: int
-
-    @property
-    def by_chain(self) -> dict[str, Tensor]:
-        """Draws by site ``(chains, draws, ...)``, as ``arviz.from_dict`` takes them."""
-        return {k: v.unflatten(0, (self.num_chains, -1)) for k, v in self.samples.items()}
 
 
 def sgpmc(
@@ -181,7 +175,7 @@ def sgpmc(
     with torch.no_grad():
         draws = [transport(noise)[0] for noise in mcmc.get_samples()["noise"]]
     samples = {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}
-    return SGPMC(samples, mcmc, num_chains)
+    return SGPMC(samples, mcmc)
 
 
 def _linearized(transport: Transport) -> tuple[Tensor, Tensor]:

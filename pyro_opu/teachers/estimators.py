@@ -263,11 +263,6 @@ def is_estimator(source: object) -> TypeGuard[Any]:
     return bool(_names(source)) and not callable(source)
 
 
-def gives_real(source: object) -> bool:
-    """Whether it is an ensemble of scikit-learn whose y is real."""
-    return is_estimator(source) and Members.of(source).num_classes is None
-
-
 def _names(source: object) -> set[str]:
     """Names of the classes of scikit-learn that it is one of, which need not be imported."""
     kinds = type(source).__mro__

@@ -81,7 +81,7 @@ def test_sgpmc_draws_chains_and_teacher(num_classes, recwarn):
     model = gaussian_process(x[:4], num_classes, joint_rows=10)
     result = sgpmc(model, x, y, num_samples=6, warmup_steps=5, num_chains=2)
     assert result.samples["v"].shape == ((12, 4) if num_classes == 2 else (12, 3, 4))
-    assert result.by_chain["lengthscale"].shape == (2, 6)
+    assert result.samples["lengthscale"].shape == (12,)
     assert set(result.mcmc.diagnostics()["divergences"]) == {"chain 0", "chain 1"}
     predictive = Predictive(model, result.samples)
     teacher = pyro_opu.as_teacher(predictive)
