@@ -31,6 +31,8 @@ TESTS = [
     "tests/teachers/test_elsewhere_posteriors.py",
     "tests/teachers/test_elsewhere_numpyro.py::test_class_probabilities_are_read_not_sampled",
     "tests/teachers/test_elsewhere_numpyro.py::test_laws_are_read_by_their_own_methods",
+    "tests/ladder/test_exact_files.py::test_a_program_says_what_exact_says",
+    "tests/test_command.py::test_a_program_answers_as_exact_does",
     "benchmarks/tests/test_readme.py::test_first_example_runs_without_a_warning",
 ]
 SHOWN = ("torch", "pyro-ppl", "numpy", "scipy", "scikit-learn", "arviz", "onnxscript")

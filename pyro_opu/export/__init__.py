@@ -119,6 +119,11 @@ def write(
     """
     path = checked_path(path)
     inputs = module.inputs(x)
+    if path.suffix == ".onnx" and (both := sorted(inputs.keys() & set(module.outputs))):
+        raise ArgumentError(
+            f"`{module.argument}` must have inputs of other names than its outputs in ONNX; got "
+            f"{both} for both. Rename the model's argument, or write a .pt2."
+        )
     program = trace(module, tuple(inputs.values()))
     described = _description(module, inputs, sites)
     try:

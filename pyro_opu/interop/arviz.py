@@ -78,8 +78,8 @@ def to_inference_data(
     Args:
         run: A ``pyro.infer.MCMC`` after ``run(x, y)``, or a ``Predictive`` with posterior samples
             (one chain, unless ``num_chains`` says more) or a guide (one chain of ``num_samples``
-            independent draws). Or a student: what ``distill`` returns, or a guide. Or any other
-            teacher that :func:`~pyro_opu.as_teacher` takes.
+            independent draws). Or a student: what ``distill`` returns, or a guide. Or ``exact`` of
+            any of these, or any other teacher that :func:`~pyro_opu.as_teacher` takes.
         *args: What the model is called with, labels included; of an ``MCMC`` known from its run; of
             a student or a teacher x ``(N, ...)`` and, for LOO, labels y ``(N,)``.
         log_likelihood, posterior_predictive: False leaves the group out; with both False the model

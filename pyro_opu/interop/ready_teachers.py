@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import partial, update_wrapper
 from typing import Any, Literal
 
 import torch
@@ -54,7 +54,7 @@ def linear_teacher(
     num_draws: int = 1000,
     scale: float = 1.0,
     sample_weight: Tensor | None = None,
-) -> Callable[..., tuple[Tensor, Tensor]]:
+) -> Callable[..., Any]:
     r"""Draws from the posterior of a linear regression, in closed form.
 
     .. math::
@@ -79,10 +79,12 @@ def linear_teacher(
     apart = torch.linalg.solve_triangular(factor.mT, noise, upper=True).mT
     draws = (mean + sigma[:, None] * apart).float()
 
-    def regression(x: Tensor) -> tuple[Tensor, Tensor]:
-        return draws[:, :-1].to(x) @ x.mT + draws[:, -1:].to(x), sigma[:, None].to(x)
+    return encoded(partial(_lines, draws=draws, sigma=sigma[:, None]), sizes)
 
-    return encoded(regression, sizes)
+
+def _lines(x: Tensor, *, draws: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean ``(S, N)`` and deviation ``(S, 1)`` by draws of weights ``(S, D + 1)``."""
+    return draws[:, :-1].to(x) @ x.mT + draws[:, -1:].to(x), sigma.to(x)
 
 
 def dropout_teacher(
@@ -103,15 +105,9 @@ def dropout_teacher(
     outputs = 2 if real else _count_classes(y)
     network = dropout_network((columns.shape[1], *hidden, outputs), p)
     fit_network(network, columns, y, epochs=epochs, weights=sample_weight)
-    if not real:
-        return as_teacher(Encoded(network, sizes) if sizes else network, output="classes")
-    network.train()  # for its masks
-
-    def regression(x: Tensor, num_draws: int) -> tuple[Tensor, Tensor]:
-        draws = torch.stack([network(x) for _ in range(num_draws)])
-        return draws[..., 0], draws[..., 1].exp()
-
-    return encoded(regression, sizes)
+    whole: nn.Module = nn.Sequential(network, _Variance()) if real else network
+    whole = Encoded(whole, sizes) if sizes else whole
+    return as_teacher(whole, output="mean and log variance" if real else "classes")
 
 
 #: The ready teachers by name, of classes and of a real y.
@@ -182,12 +178,26 @@ def one_hot(parts: tuple[Tensor, ...], sizes: list[int]) -> Tensor:
 
 def encoded(function: Callable[..., object], sizes: list[int]) -> Callable[..., Any]:
     """A function of a matrix as one of inputs with codes of these sizes."""
+    return _OfParts(function, sizes) if sizes else function
 
-    @wraps(function)
-    def of_parts(*parts: Tensor, **options: object) -> Any:
-        return function(one_hot(parts, sizes), **options)
 
-    return of_parts if sizes else function
+class _OfParts:
+    """A function of a matrix, called with numbers and codes."""
+
+    def __init__(self, function: Callable[..., object], sizes: list[int]) -> None:
+        update_wrapper(self, function, updated=())
+        self.function, self.sizes = function, sizes
+
+    def __call__(self, *parts: Tensor, **options: object) -> Any:
+        return self.function(one_hot(parts, self.sizes), **options)
+
+
+class _Variance(nn.Module):
+    """The log variance in the place of the log deviation."""
+
+    def forward(self, outputs: Tensor) -> Tensor:
+        """Outputs ``(N, 2)``."""
+        return outputs * outputs.new_tensor([1.0, 2.0])
 
 
 class Encoded(nn.Module):

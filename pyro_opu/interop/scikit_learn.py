@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, ClassVar
 
@@ -17,10 +17,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
-from pyro_opu.checks import ArgumentError, ArgumentTypeError, one_of
+from pyro_opu.checks import ArgumentError, ArgumentTypeError, check_bool, one_of
 from pyro_opu.choosing import GuideName, LossName
 from pyro_opu.distillation import distill
-from pyro_opu.distributions import PredictiveNormal, SimplexDistribution
 from pyro_opu.inputs import Inputs
 from pyro_opu.interop.ready_teachers import (
     CLASSIFIERS,
@@ -33,6 +32,7 @@ from pyro_opu.interop.ready_teachers import (
     linear_teacher,
     logistic_teacher,
 )
+from pyro_opu.ladder.exact import Exact, exact
 from pyro_opu.metrics.uncertainty import uncertainty
 from pyro_opu.rng import seeded
 from pyro_opu.teachers import Estimator
@@ -62,12 +62,14 @@ class OnePassEstimator(BaseEstimator):
         guide: GuideName | None = None,
         loss: LossName | None = None,
         num_steps: int = 1000,
+        exact: bool = False,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.teacher = teacher
         self.guide = guide
         self.loss = loss
         self.num_steps = num_steps
+        self.exact = exact
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: object = None) -> Any:
@@ -106,24 +108,44 @@ class OnePassEstimator(BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with seeded(seed):
             source = make(x, target, **options)
-        settings: dict[str, Any] = {k: getattr(self, k) for k in ("guide", "loss", "num_steps")}
-        student = distill(source, x, **settings, seed=seed, progress=False)
-        self._check(student)
-        self.student_ = student.double()
+            self.student_ = self._answering(source, x, seed)
+        self._check(self.student_.outcome.num_classes)
         return self
 
-    def predict_uncertainty(self, X: object) -> dict[str, np.ndarray]:
-        """Every measure of :func:`pyro_opu.uncertainty` by name, ``(N,)``."""
-        measures = uncertainty(self._answer(X)).to_dict()
-        return {name: value.numpy() for name, value in measures.items()}
+    def _answering(self, source: Any, x: TeacherInputs, seed: int) -> Any:
+        """What answers: a student, or the draws themselves."""
+        if check_bool("exact", self.exact):
+            if not (self.guide is None and self.loss is None):
+                raise ArgumentError(
+                    "`exact` learns nothing, and so takes neither `guide` nor `loss`; got "
+                    f"{self.guide!r} and {self.loss!r}. Leave them out."
+                )
+            answering = exact(source)
+            answering.draws(x, 1)  # by which draws are held
+            return answering
+        settings: dict[str, Any] = {k: getattr(self, k) for k in ("guide", "loss", "num_steps")}
+        return distill(source, x, **settings, seed=seed, progress=False).double()
+
+    def predict_uncertainty(
+        self, X: object, quantiles: Sequence[float] | None = None
+    ) -> dict[str, np.ndarray]:
+        """Every measure of :func:`pyro_opu.uncertainty` by name, ``(N,)``.
+
+        With ``exact=True`` "quantiles", too, of levels such as ``(0.05, 0.95)``: ``(Q, N, C)`` of
+        the class probabilities, or ``(Q, N)`` of the mean of y, over the draws.
+        """
+        found = self._measures(X, quantiles)
+        if found["mean"].ndim > 1:  # class probabilities, which predict_proba gives
+            del found["mean"]
+        return found
 
     @abstractmethod
     def _target(self, y: np.ndarray, weights: Tensor | None) -> Tensor:
         """What the teacher is given for ``y``."""
 
     @abstractmethod
-    def _check(self, student: object) -> None:
-        """Refuse a student that does not answer ``y``."""
+    def _check(self, num_classes: int | None) -> None:
+        """Refuse a teacher of other classes than ``y`` has, ``None`` of a real y."""
 
     def _maker(self) -> Callable[..., Any]:
         """``(x, y) -> source``."""
@@ -173,13 +195,26 @@ class OnePassEstimator(BaseEstimator):
         return (numbers, *codes) if codes else numbers
 
     @torch.no_grad()
-    def _answer(self, X: object) -> Any:
+    def _measures(self, X: object, quantiles: Sequence[float] | None = None) -> dict[str, Any]:
+        """Mean and measures in float64, of a y as the teacher was given it."""
         check_is_fitted(self)
         matrix = self._matrix(X, reset=False)
         if self.form_ is None:
             matrix = validate_data(self, matrix, dtype=np.float64, reset=False)
-        student: Any = self.student_
-        return student.distribution(self._inputs(matrix, torch.float64))
+        if isinstance(self.student_, Exact):
+            inputs = self._inputs(matrix, torch.float32)
+            found = self.student_.uncertainty(inputs, quantiles=quantiles).to_dict()
+        elif quantiles is not None:
+            raise ArgumentError(
+                "`quantiles` are those of a posterior's draws, which a student does not keep; got "
+                f"{quantiles!r}. Make the estimator with exact=True."
+            )
+        else:
+            answer = self.student_.distribution(self._inputs(matrix, torch.float64))
+            found = uncertainty(answer).to_dict()
+            if "mean" not in found:
+                found["mean"] = answer.log_mean.softmax(-1)
+        return {name: value.double().numpy() for name, value in found.items()}
 
 
 def _measured(kinds: np.ndarray) -> np.ndarray:
@@ -228,13 +263,16 @@ class OnePassClassifier(ClassifierMixin, OnePassEstimator):
             parameters can be searched as ``teacher__p`` in ``TeacherFunction(dropout_teacher)``.
             Or an estimator, whose copy is fitted, if :func:`pyro_opu.as_teacher` takes it.
         guide, loss, num_steps: As for :func:`pyro_opu.distill`.
+        exact: Learn nothing, and answer by the teacher's own draws (:func:`pyro_opu.exact`): as
+            slow as these are, and as right. It can be pickled if the teacher can.
         random_state: Seed of ``fit``: an integer, a ``RandomState``, or None for NumPy's own.
 
     Attributes:
         classes_: The class labels, sorted, ``(C,)``.
         scaler_: The ``StandardScaler`` of the numbers.
         form_: The :class:`~pyro_opu.inputs.Form` of a data frame, ``None`` of numbers alone.
-        student_: The :class:`~pyro_opu.OnePassPredictive`, of standardised inputs.
+        student_: The :class:`~pyro_opu.OnePassPredictive` of standardised inputs, or the
+            :class:`~pyro_opu.ladder.exact.Exact`.
 
     Example:
         >>> from functools import partial
@@ -257,8 +295,8 @@ class OnePassClassifier(ClassifierMixin, OnePassEstimator):
 
     def predict_proba(self, X: object) -> np.ndarray:
         """Mean of the posterior predictive, ``(N, C)`` in the order of ``classes_``."""
-        answer: SimplexDistribution = self._answer(X)
-        return answer.log_mean.softmax(-1).numpy()
+        mean: np.ndarray = self._measures(X)["mean"]
+        return mean / mean.sum(1, keepdims=True)
 
     def _target(self, y: np.ndarray, weights: Tensor | None) -> Tensor:
         check_classification_targets(y)
@@ -270,11 +308,11 @@ class OnePassClassifier(ClassifierMixin, OnePassEstimator):
             )
         return torch.tensor(codes)
 
-    def _check(self, student: Any) -> None:
-        if student.num_classes != len(self.classes_):
+    def _check(self, num_classes: int | None) -> None:
+        if num_classes != len(self.classes_):
             raise ArgumentError(
                 f"`teacher` must give probabilities of the {len(self.classes_)} classes of y; got "
-                f"{student.num_classes} classes. Size it by y.max() + 1."
+                f"{num_classes} classes. Size it by y.max() + 1."
             )
 
 
@@ -289,7 +327,7 @@ class OnePassRegressor(RegressorMixin, OnePassEstimator):
             (:func:`~.ready_teachers.linear_teacher`), a function ``(x, y) -> teacher`` of
             standardised float32 inputs ``(N, D)`` and y ``(N,)`` that returns what
             :func:`pyro_opu.as_teacher` takes, or an estimator.
-        guide, loss, num_steps, random_state: See :class:`OnePassClassifier`.
+        guide, loss, num_steps, exact, random_state: See :class:`OnePassClassifier`.
 
     Attributes:
         mean_: The mean of y.
@@ -311,9 +349,8 @@ class OnePassRegressor(RegressorMixin, OnePassEstimator):
 
     def predict(self, X: object, return_std: bool = False) -> Any:
         """The mean of y ``(N,)``; with ``return_std`` its standard deviation, too."""
-        answer = self._answer(X)
-        mean: np.ndarray = answer.mean.numpy()
-        return (mean, answer.stddev.numpy()) if return_std else mean
+        found = self._measures(X)
+        return (found["mean"], np.sqrt(found["total"])) if return_std else found["mean"]
 
     def _target(self, y: np.ndarray, weights: Tensor | None) -> Tensor:
         counts = None if weights is None else weights.numpy()
@@ -322,14 +359,15 @@ class OnePassRegressor(RegressorMixin, OnePassEstimator):
         self.scale_ = np.sqrt(np.average((y - self.mean_) ** 2, weights=counts)) or 1.0
         return torch.tensor((y - self.mean_) / self.scale_, dtype=torch.float32)
 
-    def _check(self, student: Any) -> None:
-        if student.num_classes is not None:
+    def _check(self, num_classes: int | None) -> None:
+        if num_classes is not None:
             raise ArgumentError(
                 "`teacher` must answer with a real y, as a function x -> (loc, scale) does; got "
-                f"{student.num_classes} classes. Use OnePassClassifier for them."
+                f"{num_classes} classes. Use OnePassClassifier for them."
             )
 
-    def _answer(self, X: object) -> PredictiveNormal:
-        answer, shift = super()._answer(X).normal(), 2 * np.log(self.scale_)
-        parts = (answer.log_aleatoric + shift, answer.log_epistemic + shift)
-        return PredictiveNormal(self.mean_ + self.scale_ * answer.loc, *parts)
+    def _measures(self, X: object, quantiles: Sequence[float] | None = None) -> dict[str, Any]:
+        found, scale = super()._measures(X, quantiles), self.scale_
+        in_units = {name: scale**2 * value for name, value in found.items()}
+        moved = {k: self.mean_ + scale * found[k] for k in ("mean", "quantiles") if k in found}
+        return in_units | moved

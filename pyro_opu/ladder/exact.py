@@ -121,6 +121,10 @@ class Exact(Teacher):
         self.teacher, self.chunk_size, self._wanted = teacher, chunk_size, num_draws
         self.reason, self._held, self._said, self._seen = "", None, {}, None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the record, which is made anew."""
+        return {**self.__dict__, "_said": {}}
+
     @property
     def outcome(self) -> Outcome:
         """What is observed; known once an input has been seen."""
@@ -181,6 +185,11 @@ class Exact(Teacher):
             ValueError: a posterior of one draw; a level that is not between 0 and 1.
         """
         x = self._look(x)
+        if (self._held or self.teacher).max_draws == 1:
+            raise ArgumentError(
+                "`source` must hold at least 2 draws, to say how they differ; it holds one. Call "
+                ".draws(x), or export(path, x, outputs='mean, aleatoric')."
+            )
         levels = _checked_levels(quantiles)
         parts = self.outcome.parts
         found: dict[str, list[Any]] = {part.site: [] for part in parts}
@@ -215,8 +224,9 @@ class Exact(Teacher):
             outputs: Names, in a list or with commas between: "mean", "total", "aleatoric",
                 "epistemic", "max_probability", "variance", "expected_pairwise_kl",
                 "concentration"; quantiles over the draws, such as "quantile_0.05"; "draws"
-                ``(S, N, K)``; "labels" ``(S, N)``, one per draw, for which the program takes an
-                input "seed", int64 ``(1,)``. Where several sites are observed, "site.mean".
+                ``(S, N, K)``; "labels" ``(S, N)``, one per draw, -1 at rows that are not finite,
+                for which the program takes an input "seed", int64 ``(1,)``. Where several sites are
+                observed, "site.mean".
             num_draws: Fewer draws, which as a sample are nearest to all at every other row of the
                 example (:func:`~pyro_opu.ladder.files.nearest_draws`): give some hundred rows.
 
@@ -403,6 +413,9 @@ class ExactPredictive(Exact, BatchedPredictive):
     ) -> None:
         BatchedPredictive.__init__(self, teacher.predictive, chunk_size)
         self._begin(teacher, num_draws, chunk_size)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return BatchedPredictive.__getstate__(self) | {"_said": {}}
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Draw from the predictive distribution: what ``Predictive`` gives, key by key."""

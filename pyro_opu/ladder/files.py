@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,10 @@ OUTPUTS = ("mean", "total", "aleatoric", "epistemic")
 LARGE, MOST = 10**8, 2 * 10**9
 #: A prime below 2^31, for labels.
 PRIME = 2**31 - 1
-_QUANTILE = re.compile(r"quantile_(0?\.\d+|[01])")
+_QUANTILE = re.compile(r"quantile_(0?\.\d+|0|1(?:\.0+)?)")
+#: Measures of how draws differ, by the kind of what is observed.
+_OF_CLASSES = {"epistemic", "variance", "expected_pairwise_kl", "concentration"}
+SPREAD = {"classes": _OF_CLASSES, "real": {"epistemic", "total"}}
 
 
 @dataclass(frozen=True)
@@ -92,14 +95,15 @@ class ExactProgram(FileProgram):
         for number, value in enumerate(values):
             self.register_buffer(f"draws_{number}", value.detach().cpu())
         self.num_values = len(values)
-        self.units = self._units()
-        self.outputs = _checked_outputs(outputs, self.units)
+        self.units = _checked_outputs(outputs, self._units())
+        self.outputs = tuple(self.units)
+        if self.count < 2:
+            self._check_spread()
         if self._samples and SEED in self.form.named_parts(x):
             raise ArgumentError(
                 f"`outputs` with labels take an input {SEED!r}, which `x` has too. Rename that of "
                 "the model, or leave labels out."
             )
-        self.units = {name: self.units[name] for name in self.outputs}
         single = len(parts) == 1 and parts[0].kind == "classes" and not parts[0].shape
         self.num_classes = parts[0].width if single else None
         numbers = bound.recorded.width(1) * self.count
@@ -112,6 +116,17 @@ class ExactProgram(FileProgram):
             else ["N", *value.shape[1:]]
             for name, value in found.items()
         }
+
+    def _check_spread(self) -> None:
+        """Refuse measures of how one draw differs from others."""
+        for part in self.parts:
+            kind = sums_of(part, torch.zeros(1, part.width), torch.zeros(1, 1)).law.kind
+            wrong = {f"{self._prefix(part)}{name}" for name in SPREAD[kind]} & set(self.outputs)
+            if wrong:
+                raise ArgumentError(
+                    f"`source` must hold at least 2 draws for {', '.join(sorted(wrong))}; it holds "
+                    "one. Ask for other outputs, such as outputs='mean, aleatoric'."
+                )
 
     @property
     def size(self) -> int:
@@ -218,7 +233,7 @@ def _output(
     if name == "labels":
         probs = said.exp()
         below = probs.cumsum(-1)[..., :-1] <= uniform(seed[0], said[..., 0])[..., None]
-        return part, 1, below.sum(-1)
+        return part, 1, torch.where(probs[..., 0].isnan(), -1, below.sum(-1))
     shown = said.exp() if part.on_simplex else said
     if name == "draws":
         return part, 1, shown
@@ -245,20 +260,20 @@ def uniform(seed: Tensor, like: Tensor) -> Tensor:
     return ((h * 16807 % PRIME).to(torch.float64) / PRIME).to(like.dtype)
 
 
-def _checked_outputs(outputs: Sequence[str] | str, units: dict[str, str]) -> tuple[str, ...]:
-    """Names of outputs, from a list or from text with commas."""
-    names = [n.strip() for n in outputs.split(",")] if isinstance(outputs, str) else list(outputs)
-    if not all(isinstance(name, str) for name in names):
+def _checked_outputs(outputs: Sequence[str] | str, known: dict[str, str]) -> dict[str, str]:
+    """Names of outputs, from a list or from text with commas, and their units."""
+    given = [n.strip() for n in outputs.split(",")] if isinstance(outputs, str) else outputs
+    if not isinstance(given, Iterable) or not all(isinstance(name, str) for name in given):
         raise ArgumentTypeError(f"`outputs` must be names; got {outputs!r}. Write 'mean, total'.")
+    names: list[str] = list(given)
+    quantiles: dict[str, str] = {}
     for name in names:
-        _, _, bare = name.rpartition(".") if name not in units else ("", "", name)
         match = re.search(r"quantile_[\d.]+$", name)
         if match and _QUANTILE.fullmatch(match.group()):
-            prefix = name[: match.start()]
-            unit = units.get(f"{prefix}mean")
-            if unit is not None:
-                units[name] = unit
-    return named_once(names, units, ", or a quantile such as quantile_0.05")
+            unit = known.get(f"{name[: match.start()]}mean")
+            quantiles |= {} if unit is None else {name: unit}
+    named_once(names, [*known, *quantiles], ", or a quantile such as quantile_0.05")
+    return {name: (known | quantiles)[name] for name in names}
 
 
 def nearest_draws(numbers: Tensor, count: int) -> Tensor:

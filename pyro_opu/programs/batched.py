@@ -65,6 +65,10 @@ class BatchedPredictive(Predictive):
         self._programs: Forms[SitePrograms] = Forms()
         self._never: set[Hashable] = set()  # forms of call that cannot be recorded
 
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the records, which are made anew."""
+        return {**self.__dict__, "_programs": Forms()}
+
     @torch.no_grad()
     def forward(self, *args: object, **kwargs: object) -> dict[str, Tensor]:
         """Draw from the predictive distribution: what ``Predictive`` gives, key by key."""

@@ -74,7 +74,7 @@ class PosteriorTeacher(BaseTeacher[Tensor]):
         self.call: Call = first_argument
         self._compared = False  # whether draws have been looked at for chains
         # Draws go in by name, since only inputs have rows to be split into blocks.
-        self._function = AnyFunction(lambda *args, draw, **kwargs: function(draw, *args, **kwargs))
+        self._function = AnyFunction(partial(_of_draw, function))
         self._run = Batched("the function of the posterior")
 
     def _source_text(self) -> str:
@@ -246,3 +246,8 @@ def _of_one(outputs: tuple[Any, ...], x: Tensor) -> tuple[Tensor, ...]:
         return outputs
     loc, scale = outputs
     return loc, torch.as_tensor(scale, dtype=loc.dtype, device=loc.device).expand_as(loc)
+
+
+def _of_draw(function: Callable[..., object], *args: Any, draw: object, **kwargs: Any) -> Any:
+    """A function of a draw, which is given by name."""
+    return function(draw, *args, **kwargs)

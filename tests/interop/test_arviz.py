@@ -18,7 +18,7 @@ from pyro.infer import MCMC, Predictive
 from torch import Tensor, nn
 
 import pyro_opu
-from pyro_opu import SGLD, OnePassPredictive, PolyaGammaGibbs, to_inference_data
+from pyro_opu import SGLD, OnePassPredictive, PolyaGammaGibbs, exact, to_inference_data
 from pyro_opu.distributions import Empirical
 from pyro_opu.interop import summary
 from pyro_opu.models.logistic_regression import logistic_regression
@@ -499,3 +499,15 @@ def test_a_students_predictions_at_new_rows() -> None:
 def test_what_are_no_new_rows(given: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         converted("plate", data()[0] @ SLOPES, predictions=given)
+
+
+def test_exact_answers_are_converted_as_their_source() -> None:
+    x, y = data()
+    weights = {"w": torch.randn(40, 2, 2, generator=torch.Generator().manual_seed(1))}
+    sources = (pair()[0], (weights, lambda draw, x: (x @ draw["w"]).softmax(-1)))
+    for source in sources:
+        one, two = (to_inference_data(each, x, y, seed=0) for each in (source, exact(source)))
+        assert groups(one) == groups(two)
+        for group in ("posterior", "log_likelihood", "observed_data"):
+            for name in one[group].data_vars:
+                np.testing.assert_allclose(one[group][name], two[group][name], atol=1e-5)

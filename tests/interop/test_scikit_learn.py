@@ -165,3 +165,66 @@ def test_one_class_has_nothing_to_learn() -> None:
     X, _ = blobs()
     with pytest.raises(ValueError, match="`y` must hold at least two classes; got one class, a"):
         quick().fit(X, ["a"] * len(X))
+
+
+# The draws in the place of a student ---------------------------------------------------------
+
+
+def pair(x: Tensor, y: Tensor) -> Any:
+    """Draws and their function, which can be recorded, and pickled with it."""
+    weights = torch.randn(50, x.shape[1], int(y.max()) + 1)
+    return {"w": weights}, said_of
+
+
+def said_of(draw: Any, x: Tensor) -> Tensor:
+    return (x @ draw["w"]).softmax(-1)
+
+
+TEACHERS: dict[str, Any] = {
+    "pair": pair,
+    "function": fan,
+    "dropout": partial(dropout_teacher, hidden=(8,), epochs=5),
+}
+
+
+@pytest.mark.parametrize("name", TEACHERS)
+def test_exact_answers_are_the_draws_own(name: str) -> None:
+    X, y = blobs()
+    found = quick(TEACHERS[name], exact=True, loss=None).fit(X, y)
+    x = torch.tensor((X - X.mean(0)) / X.std(0), dtype=torch.float32)
+    draws = found.student_.probs(x).double()
+    np.testing.assert_allclose(found.predict_proba(X), draws.mean(0), atol=1e-6)
+    said = found.predict_uncertainty(X, quantiles=(0.0, 0.25, 1.0))
+    np.testing.assert_allclose(said["aleatoric"], aleatoric_uncertainty(draws), atol=1e-6)
+    levels = torch.quantile(draws, torch.tensor([0.0, 0.25, 1.0]).double(), 0)
+    np.testing.assert_allclose(said["quantiles"], levels, atol=1e-6)
+    assert found.score(X, y) >= 0 and "mean" not in said
+    if name != "function":  # made in a function, which cannot be pickled
+        again = pickle.loads(pickle.dumps(found))
+        np.testing.assert_array_equal(again.predict_proba(X), found.predict_proba(X))
+
+
+@pytest.mark.parametrize("teacher", ["linear", partial(dropout_teacher, hidden=(8,), epochs=5)])
+def test_exact_answers_of_a_regressor(teacher: Any) -> None:
+    X, _ = blobs()
+    y = 100.0 + 30.0 * X[:, 0]
+    found = OnePassRegressor(teacher, exact=True, random_state=0).fit(X, y)
+    x = torch.tensor((X - X.mean(0)) / X.std(0), dtype=torch.float32)
+    means, log_scales = found.student_.draws(x).double().unbind(-1)
+    mean, deviation = found.predict(X, return_std=True)
+    np.testing.assert_allclose(mean, y.mean() + y.std() * means.mean(0), rtol=1e-4)
+    total = means.var(0) + (2 * log_scales).exp().mean(0)
+    np.testing.assert_allclose(deviation, y.std() * total.sqrt(), rtol=1e-4)
+    (half,) = found.predict_uncertainty(X, quantiles=[0.5])["quantiles"]
+    median = y.mean() + y.std() * means.quantile(0.5, dim=0)
+    np.testing.assert_allclose(half, median, rtol=1e-4)
+    again = pickle.loads(pickle.dumps(found))
+    np.testing.assert_array_equal(again.predict(X), mean)
+
+
+def test_what_exact_does_not_take() -> None:
+    X, y = blobs()
+    with pytest.raises(ValueError, match="takes neither `guide` nor `loss`"):
+        quick(pair, exact=True).fit(X, y)
+    with pytest.raises(ValueError, match="`quantiles` are those of a posterior's draws"):
+        quick(num_steps=5).fit(X, y).predict_uncertainty(X, quantiles=[0.5])

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from pyro_opu import exact, uncertainty
 from pyro_opu.export.formats import METADATA
 from pyro_opu.ladder.exact import FEW, Exact
-from pyro_opu.ladder.files import ExactProgram, nearest_draws, uniform
+from pyro_opu.ladder.files import OUTPUTS, ExactProgram, nearest_draws, uniform
 
 #: Outputs of each kind of outcome.
 ALL = (
@@ -179,10 +179,51 @@ def test_size_is_said_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not list(tmp_path.iterdir())
 
 
+def single(real: bool) -> Any:
+    """A posterior of one draw."""
+    weights = {"w": torch.randn(1, D) if real else torch.randn(1, D, C)}
+    if real:
+        return weights, lambda draw, x: (x @ draw["w"], torch.ones(len(x)))
+    return weights, lambda draw, x: (x @ draw["w"]).softmax(-1)
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_one_draw_has_no_spread(real: bool) -> None:
+    posterior = exact(single(real))
+    with pytest.raises(ValueError, match="at least 2 draws, to say how they differ"):
+        posterior.uncertainty(X)
+    with pytest.raises(ValueError, match="at least 2 draws for .*epistemic"):
+        posterior._program(X, OUTPUTS, None)
+    program, _ = posterior._program(X, "mean, aleatoric, quantile_0.5", None)
+    said = posterior.draws(X)[0]
+    torch.testing.assert_close(program(X)["mean"], said[:, 0] if real else said)
+
+
+def test_quantiles_at_the_ends_and_rows_without_numbers() -> None:
+    posterior = exact(Predictive(model, samples()))
+    names = "quantile_0, quantile_1, quantile_1.0, quantile_.5, labels, mean"
+    posterior.draws(X)
+    program, _ = posterior._program(X, names, None)
+    rows = X.clone()
+    rows[2] = torch.nan
+    found = program(rows, torch.tensor([1]))
+    probs = posterior.probs(X)
+    kept = torch.arange(len(X)) != 2
+    torch.testing.assert_close(found["quantile_0"][kept], probs.amin(0)[kept])
+    torch.testing.assert_close(found["quantile_1"][kept], probs.amax(0)[kept])
+    assert torch.equal(found["quantile_1"][kept], found["quantile_1.0"][kept])
+    for name in ("mean", "quantile_0", "quantile_.5"):
+        assert found[name].isnan().any(1).tolist() == (~kept).tolist()
+    assert ((found["labels"] == -1) == ~kept).all()
+
+
 def local(x: Tensor) -> None:
     with pyro.plate("data", len(x)):
         z = pyro.sample("z", dist.Gamma(1.0, 1.0))
         pyro.sample("obs", dist.Bernoulli(logits=x[:, 0] - z))
+
+
+TWO: dict[str, Tensor] = {"w": torch.randn(2, D, C)}
 
 
 @pytest.mark.filterwarnings("ignore:.*")
@@ -194,15 +235,31 @@ def local(x: Tensor) -> None:
         (SOURCES["pair"][0], {"outputs": "mean, nothing"}, "`outputs` must name some of mean"),
         (SOURCES["pair"][0], {"num_draws": S + 1}, "`num_draws` must be at most"),
         (SOURCES["pair"][0], {"path": "exact.txt"}, "`path` must end in"),
+        (SOURCES["pair"][0], {"outputs": ""}, "`outputs` must name some of mean"),
+        (SOURCES["pair"][0], {"outputs": "mean, mean"}, "each once"),
+        (SOURCES["pair"][0], {"outputs": "quantile_1.5"}, "or a quantile such as"),
+        (
+            lambda: (TWO, lambda draw, x, seed: (x @ draw["w"] + seed[:, None]).softmax(-1)),
+            {"x": (X, X[:, 0]), "outputs": "labels"},
+            "take an input 'seed'",
+        ),
+        (
+            lambda: (TWO, lambda draw, x, mean: (x @ draw["w"] + mean[:, None]).softmax(-1)),
+            {"x": (X, X[:, 0]), "path": "exact.onnx"},
+            "inputs of other names than its outputs",
+        ),
     ],
-    ids=["function", "random rows", "output", "draws", "suffix"],
+    ids=[
+        *("function", "random rows", "output", "draws", "suffix", "no output", "twice", "level"),
+        *("seed", "name"),
+    ],
 )
 def test_refusals(
     make: Callable[[], Any], options: dict[str, Any], says: str, tmp_path: Path
 ) -> None:
     path = tmp_path / options.pop("path", "exact.pt2")
     with pytest.raises(ValueError, match=says):
-        exact(make()).export(path, X, **options)
+        exact(make()).export(path, options.pop("x", X), **options)
 
 
 def test_an_example_is_needed(tmp_path: Path) -> None:
