@@ -350,8 +350,6 @@ assert set(FORMS["dict"]) < set(INPUTS)
 @pytest.mark.parametrize(
     "name",
     [
-        "resnet18",
-        "mobilenet_v2",
         "mobilenet_v3_small",
         "shufflenet_v2_x0_5",
         "densenet121",

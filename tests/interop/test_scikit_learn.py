@@ -60,9 +60,9 @@ def blobs(classes: int = 3, rows: int = 90) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.filterwarnings("ignore:The teacher has not mixed")
 def test_every_check_of_scikit_learn() -> None:
     """With too few draws and steps for anything but the interface."""
-    teacher = partial(logistic_teacher, num_draws=50, warmup_steps=20)
+    teacher = partial(logistic_teacher, num_draws=30, warmup_steps=10)
     done = check_estimator(
-        quick(teacher, num_steps=20), on_skip=None, on_fail=None, expected_failed_checks=DRAWN
+        quick(teacher, num_steps=8), on_skip=None, on_fail=None, expected_failed_checks=DRAWN
     )
     assert len(done) > 50 and sum(each["status"] == "passed" for each in done) >= len(done) - 3
 
@@ -70,7 +70,7 @@ def test_every_check_of_scikit_learn() -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The student is worthless")
 def test_every_check_of_scikit_learn_of_a_regressor() -> None:
-    regressor = OnePassRegressor("linear", num_steps=20, random_state=0)
+    regressor = OnePassRegressor("linear", num_steps=8, random_state=0)
     done = check_estimator(regressor, on_skip=None, on_fail=None, expected_failed_checks=DRAWN)
     failed = [each["check_name"] for each in done if each["status"] == "failed"]
     assert len(done) > 50 and not failed

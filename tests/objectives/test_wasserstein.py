@@ -392,9 +392,7 @@ def judge_critic(objective: WassersteinELBO, draws: Tensor, samples: Tensor, x: 
 CASES = {
     "far": ((8.0, 2.0), (2.0, 6.0)),
     "sharp": ((80.0, 20.0), (20.0, 60.0)),
-    "near": ((3.0, 2.0), (2.0, 3.0)),
     "wider": ((3.0, 3.0), (8.0, 8.0)),  # equal means: only the spread differs
-    "narrower": ((8.0, 8.0), (3.0, 3.0)),
     "corners": ((0.5, 0.5), (5.0, 5.0)),
 }
 
@@ -405,11 +403,7 @@ CASES = {
     [
         ("far", 10.0),  # another mean, and held by the penalty
         ("wider", 1.0),  # the same mean, and hardly held
-        pytest.param("far", 1.0, marks=pytest.mark.slow),
-        *(
-            pytest.param(case, 10.0, marks=pytest.mark.slow)
-            for case in ("sharp", "near", "wider", "narrower", "corners")
-        ),
+        *(pytest.param(case, 10.0, marks=pytest.mark.slow) for case in ("sharp", "corners")),
     ],
 )
 def test_trained_critic_gains_the_exact_distance(case: str, penalty: float, residual: bool) -> None:
@@ -449,12 +443,7 @@ def test_two_sided_finds_the_spread_where_the_means_agree(penalty: float) -> Non
     [
         (1.0, 5),  # two of the seeds whose witness begins on the wrong side
         (10.0, 1),
-        *(
-            pytest.param(penalty, seed, marks=pytest.mark.slow)
-            for penalty in (1.0, 10.0)
-            for seed in range(4)
-            if (penalty, seed) not in ((1.0, 5), (10.0, 1))
-        ),
+        *(pytest.param(penalty, 0, marks=pytest.mark.slow) for penalty in (1.0, 10.0)),
     ],
 )
 def test_two_sided_descends_wherever_the_witness_began(penalty: float, seed: int) -> None:

@@ -215,9 +215,9 @@ def test_means_of_both_parts(name: str) -> None:
     """Total and epistemic uncertainty of a student, as means over inputs."""
     case = CASES[name]()
     source = Predictive(case.model, guide=case.guide, num_samples=500)
-    options: dict[str, Any] = {}
-    if name == "ordered classes":  # a mixture of Dirichlets, which takes minutes by default
-        options = {"effort": "quick", "training": pyro_opu.Training(num_draws=64)}
+    options: dict[str, Any] = {"effort": "quick"}
+    if name == "ordered classes":  # a mixture of Dirichlets, which takes minutes
+        options["training"] = pyro_opu.Training(num_draws=64)
     fast = pyro_opu.distill(source, case.x, seed=0, progress=False, **options)
     found, true = fast.uncertainty(case.fresh), case.truth(case.fresh)
     both = true if isinstance(true, dict) else {"": true}
