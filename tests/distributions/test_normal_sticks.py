@@ -70,19 +70,6 @@ def test_the_inverse_begins_near() -> None:
     assert off.max() < 0.15 and off.median() < 0.01 and len(off) > 0.8 * wanted.numel()
 
 
-def test_two_classes_are_a_logit_normal() -> None:
-    law = NormalSticks(torch.tensor([[0.2, 0.8]]).log().double(), torch.tensor([2.0]).double())
-    sticks = law.sticks
-    assert sticks.order.tolist() == [[1, 0]]
-    points = torch.linspace(0.01, 0.99, 99).double()
-    logit_normal = torch.distributions.TransformedDistribution(
-        torch.distributions.Normal(sticks.of.mean[0, 0], sticks.deviation[0, 0]),
-        torch.distributions.SigmoidTransform(),
-    )
-    found = law.log_prob(torch.stack([1 - points, points], -1)[:, None])[:, 0]
-    torch.testing.assert_close(found, logit_normal.log_prob(points))
-
-
 @pytest.mark.parametrize("log_concentration", [-8.0, 0.0, 16.0])
 @pytest.mark.parametrize(
     "logits", [[0.0, 0.0, 0.0], [80.0, 0.0, -80.0], [9.0, 0.0, 0.0], [1e5, 0.0, -1e5]]

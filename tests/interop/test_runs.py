@@ -97,18 +97,6 @@ def test_every_group_of_a_compiled_run_of_two_chains() -> None:
     assert found.sample_stats["diverging"].shape == (2, 100)
 
 
-@pytest.mark.filterwarnings("ignore:Passing a dict or None as alias_mapping")
-def test_arviz_draws_it() -> None:
-    matplotlib = pytest.importorskip("matplotlib")
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    az.plot_trace(to_inference_data(two_chains()))
-    # 0.x: density and trace of two sites; 1.x: traces of their three elements.
-    assert sum(axes.has_data() for axes in pyplot.gcf().axes) == (3 if NEW else 4)
-    pyplot.close("all")
-
-
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize(
     "kernel",

@@ -87,17 +87,6 @@ def test_coverage_by_hand() -> None:
     assert sets.fixed(torch.tensor([0, 1, 2]), 1) == pytest.approx(1 / 3)
 
 
-def test_more_overlap_asked_for_makes_smaller_sets() -> None:
-    torch.manual_seed(2)
-    d = dirichlet(10 * torch.rand(200, 6, dtype=torch.float64) ** 3 + 0.01)
-    sizes = torch.stack([top_k(d, overlap=o).k for o in (0.0, 0.01, 0.05, 0.3, 0.99)])
-    assert (sizes.diff(dim=0) <= 0).all() and (sizes.diff(dim=0).sum(1) < 0).all()
-    limited = top_k(d, overlap=0.01, max_k=3)
-    assert limited.ranking.shape == (200, 3)
-    assert torch.equal(limited.k, sizes[1].clamp(max=3))
-    assert torch.equal(limited.mask.sum(1), limited.k)
-
-
 @pytest.mark.parametrize(("inputs", "classes"), [(1, 2), (1, 3), (2, 2)])
 def test_small_shapes_and_dtypes(inputs: int, classes: int) -> None:
     alpha = torch.rand(inputs, classes) + 0.1

@@ -6,12 +6,10 @@ import itertools
 import math
 import warnings
 
-import pyro
 import pytest
 import torch
 from pyro import poutine
-from pyro.infer import SVI, Predictive, Trace_ELBO
-from pyro.optim import Adam
+from pyro.infer import Predictive
 from torch import nn
 
 from pyro_opu import as_teacher
@@ -189,18 +187,6 @@ class TestL2:
 
 
 class TestTraining:
-    def test_by_svi_of_pyro_itself(self):
-        network = dropout_network((2, 8, 2))
-        guide, model = DropoutGuide(network), bayesian_network(network)
-        x, y = torch.randn(40, 2), torch.arange(40) % 2
-        before = guide.mean("0.weight").detach().clone()
-        SVI(model, guide, Adam({"lr": 0.01}), Trace_ELBO()).step(x, y)
-        step = guide.mean("0.weight").detach() - before
-        # The first step of Adam has the length of its rate.
-        moved = step[step != 0].abs()
-        torch.testing.assert_close(moved, torch.full_like(moved, 0.01), rtol=1e-3, atol=0.0)
-        assert len(pyro.get_param_store()) == 4
-
     def test_learns(self):
         y = torch.arange(300) % 2
         x = torch.randn(300, 2) + 2.0 * y[:, None] - 1.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -111,18 +110,6 @@ def test_conditional_is_the_dense_formula(num_classes):
             if rows == 6:
                 full = fn.base_dist.covariance_matrix.expand(model.outputs, rows, rows)[k]
                 torch.testing.assert_close(full, covariance[:rows, :rows], rtol=1e-6, atol=1e-6)
-
-
-def test_draws_have_the_moments_of_the_conditional():
-    x = inputs(4)
-    model = gaussian_process(inputs(3), 2)
-    parameters, v = some_parameters(model)
-    loc, covariance = slow_conditional(model, x, parameters, v)
-    draws = latent(model, x, parameters, v).sample((40000,)).squeeze(-2)
-    # Monte Carlo at 40,000 draws, 5 sigma; the covariance has sd of at most sqrt(2 / S) c.
-    largest = covariance.diagonal().max().item()
-    assert (draws.mean(0) - loc).abs().max() < 5 * math.sqrt(largest / 40000)
-    assert (draws.T.cov() - covariance).abs().max() < 5 * largest * math.sqrt(2 / 40000)
 
 
 def test_probit_draws_have_closed_form_moments():

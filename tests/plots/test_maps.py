@@ -88,19 +88,6 @@ def test_decision_map_paints_what_the_student_says(ax):
     assert image.get_extent() == [-2, 2, 0, 3] and image.origin == "lower"
 
 
-def test_equally_uncertain_places_are_equally_dark(ax):
-    """One concentration at every input, the mean going from a class to the other."""
-
-    def ramp(x: Tensor) -> Dirichlet:
-        p = torch.sigmoid(x[:, :1])
-        return Dirichlet(20.0 * torch.cat([p, 1 - p], -1))
-
-    settings = {"measure": "concentration", "vmin": -4.0, "vmax": 0.0, "resolution": 9}
-    plots.decision_map(ramp, ((-3, 3), (-1, 1)), ax=ax, **settings)
-    lightness = oklab(np.asarray(ax.images[0].get_array()))[..., 0]
-    np.testing.assert_allclose(lightness, lightness[0, 0], atol=2e-6)  # the matrices' digits
-
-
 def test_decision_map_draws_the_border_the_data_and_the_measure(ax):
     x, y = torch.tensor([[0.5, -0.5], [-0.5, 0.5]]), torch.tensor([0, 1])
 

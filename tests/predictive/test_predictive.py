@@ -217,16 +217,6 @@ class TestDistribution:
                 # Kolmogorov-Smirnov; nine of them give a false alarm 9e-5 of the time.
                 assert stats.kstest(probs[:, row, k].double(), beta.cdf).pvalue > 1e-5
 
-    def test_binary_probability_is_a_beta(self) -> None:
-        layout = SiteLayout("p", "prob1", "float32", (-1,))
-
-        class Two(nn.Module):
-            def forward(self, x: Tensor) -> dist.Dirichlet:
-                return dist.Dirichlet(torch.tensor([2.0, 5.0]).expand(len(x), 2))
-
-        p = OnePassPredictive(Two(), (D,), 2, (layout,), 4000)(self.x[:1])["p"]
-        assert stats.kstest(p[:, 0].double(), stats.beta(5, 2).cdf).pvalue > 1e-5
-
     def test_labels_are_drawn_from_the_probs_beside_them(self) -> None:
         answer = fixed(OBS, PROBS)(self.x)
         drawn = nn.functional.one_hot(answer["obs"], 3).float()
@@ -310,19 +300,6 @@ class TestFuse:
 
 
 class TestFile:
-    def test_same_answers_bit_for_bit(self, tmp_path: Path) -> None:
-        fast, x = student(), torch.randn(6, D)
-        fast.guide.recalibrate(-0.2)
-        fast.save(tmp_path / "fast.safetensors")
-        before = torch.get_rng_state()
-        again = OnePassPredictive.load(str(tmp_path / "fast.safetensors"))
-        assert torch.equal(before, torch.get_rng_state())
-        assert same_answers(fast, again, x)
-        for name in ("input_shape", "num_classes", "sites", "num_samples", "arguments", "report"):
-            assert getattr(again, name) == getattr(fast, name)
-        assert not again.guide.training
-        assert not any(p.requires_grad for p in again.parameters())
-
     @pytest.mark.parametrize("shape", [(D,), (1, 12, 12), (3, 2)])
     @pytest.mark.parametrize("shared", [True, False])
     def test_every_default_guide(
@@ -491,17 +468,6 @@ class TestFile:
         again = OnePassPredictive.load(tmp_path / "fast", device="cuda")
         assert again(x.cuda())["probs"].device.type == "cuda"
         assert torch.equal(again.cpu().dirichlet(x).log_mean, fast.cpu().dirichlet(x).log_mean)
-
-
-def test_guide_with_a_flat_answer() -> None:
-    """A guide's Dirichlet may be torch's own."""
-
-    class Torch(nn.Module):
-        def forward(self, x: Tensor) -> torch.distributions.Dirichlet:
-            return torch.distributions.Dirichlet(torch.ones(len(x), 3))
-
-    answer = OnePassPredictive(Torch(), (D,), 3, (PROBS,), 7)(torch.randn(2, D))
-    assert answer["probs"].shape == (7, 2, 3)
 
 
 def test_what_else_a_predictive_has() -> None:

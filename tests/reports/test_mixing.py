@@ -84,17 +84,6 @@ def test_r_hat_sees_a_chain_of_another_width() -> None:
     assert split_gelman_rubin(draws) < 1.05 < 1.1 < r_hat(draws)
 
 
-@pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])
-def test_effective_sample_size(rho: float) -> None:
-    chains = autoregressive(2000, 4 * 5, rho).reshape(2000, 4, 5).transpose(0, 1)
-    found = effective_sample_size(chains)
-    # The estimate of one column, from 8000 draws, is off by some 10 %; the mean of five by less.
-    assert float(found.mean()) == pytest.approx(8000 * (1 - rho) / (1 + rho), rel=0.15)
-    theirs = [az.ess(chains[..., k].numpy(), method="bulk") for k in range(5)]
-    # ArviZ divides autocovariances by n instead of n - k, and ends the sum one lag later.
-    np.testing.assert_allclose(found.numpy(), theirs, rtol=0.1)
-
-
 def test_effective_sample_size_is_pyros_on_normal_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     draws = autoregressive(101, 3 * 6, 0.3).reshape(101, 3, 2, 3).transpose(0, 1)
     halves = torch.cat([draws[:, :50], draws[:, -50:]])

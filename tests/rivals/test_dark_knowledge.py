@@ -224,18 +224,6 @@ class TestOnline:
         )
         assert fast(4, x[:4])["obs"].shape == (500, 4)
 
-    def test_one_input_and_two_classes(self):
-        def coin(x, y=None):
-            weight = pyro.sample("weight", dist.Normal(torch.zeros(1), 1.0).to_event(1))
-            with pyro.plate("data", len(x)):
-                return pyro.sample("obs", dist.Bernoulli(logits=x @ weight), obs=y)
-
-        data = torch.ones(1, 1), torch.ones(1)
-        fast = online_dark_knowledge(
-            SGLD(coin, step_size=1e-2), data, data[0], **self.settings(num_draws=1)
-        )
-        assert fast(data[0])["obs"].shape == (500, 1)
-
 
 class TestOffline:
     def test_regressor_serves_as_the_predictive_and_is_saved(self, tmp_path):

@@ -76,17 +76,6 @@ def test_learns_a_teacher_that_is_none(method: Callable[..., OnePassPredictive])
     assert float(kl_divergence(draws.mean(0), student.mean).mean()) < 0.1
 
 
-@both_methods
-def test_is_the_papers_way(method: Callable[..., OnePassPredictive]) -> None:
-    fast = fitted(method, num_steps=20)
-    assert isinstance(fast.guide, SingleHeadGuide)
-    names = {endd: "EnsembleDistribution", proxy_dirichlet: "ProxyDirichlet"}
-    assert fast.report["loss"] == names[method]
-    assert "recalibration" not in fast.report
-    steps = [(record["phase"], record["step"]) for record in fast.report["history"]]
-    assert steps == [("start", 0), ("objective", 20)]  # no iterate is picked on the way
-
-
 def test_heat_may_leave_the_range_of_a_cold_student() -> None:
     fast, x = fitted(endd, num_steps=5), torch.randn(20, 2)
     guide = fast.guide

@@ -307,18 +307,6 @@ def test_large_features_and_certain_labels_stay_finite():
     assert (((x @ w.T) > 0).float().mean(1) == y).float().mean() > 0.95
 
 
-def test_no_row_left_is_the_prior():
-    def model(x, y=None):
-        w = pyro.sample("w", dist.Normal(torch.ones(2), 2.0).to_event(1))
-        with pyro.plate("data", len(x)), poutine.mask(mask=torch.zeros(len(x)).bool()):
-            return pyro.sample("obs", dist.Bernoulli(logits=x @ w), obs=y)
-
-    w = run(model, torch.randn(5, 2), torch.ones(5), draws=2000, chains=1).get_samples()["w"]
-    # Independent draws, 5 standard errors.
-    assert (w.mean(0) - 1).abs().max() < 5 * 2 / math.sqrt(2000)
-    assert (w.std(0) / 2 - 1).abs().max() < 5 / math.sqrt(2 * 2000)
-
-
 @pytest.mark.parametrize("model", [plain, three_classes])
 def test_seed_and_resuming_give_the_unbroken_run(model):
     x, y = data_for(model)

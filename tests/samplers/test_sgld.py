@@ -130,20 +130,6 @@ def test_preconditioned_steps_by_hand() -> None:
         torch.testing.assert_close(got[t], z, rtol=1e-10, atol=1e-12)
 
 
-def test_an_epoch_of_minibatches_gives_the_full_gradient() -> None:
-    x, y, *_ = regression_data(60)
-    z = torch.randn(2, dtype=DOUBLE)
-    kernel = SGLD(regression, step_size=1e-3, batch_size=12)
-    kernel.setup(0, x, y)
-    chain = kernel._running
-    parts = torch.stack(
-        [chain.potential.gradient(z, *chain.batches.next())[1].clone() for _ in range(5)]
-    )
-    full = Potential(regression, {"weight": torch.zeros(2, 1, dtype=DOUBLE)}, {})
-    torch.testing.assert_close(parts.mean(0), full.gradient(z, (x, y))[1], rtol=1e-12, atol=0.0)
-    assert parts.std(0).min() > 1.0  # the parts do differ
-
-
 def many_sites(x: Tensor, y: Tensor) -> None:
     """Every way a prior can enter: fixed or latent parameters, masks, scales, constraints."""
     one = x.new_ones(())

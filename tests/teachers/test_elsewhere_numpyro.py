@@ -96,6 +96,7 @@ def test_a_real_y() -> None:
     assert isinstance(as_teacher(predictive), NumpyroTeacher)
 
 
+@pytest.mark.slow
 def test_a_student_and_several_inputs() -> None:
     offsets = jnp.asarray(RANDOM.normal(size=(S, 5)).astype("f4"))
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pyro_opu.teachers import FunctionTeacher, as_teacher
+from pyro_opu.teachers import as_teacher
 
 WEIGHTS = torch.randn(6, 4, 3, generator=torch.Generator().manual_seed(0))
 
@@ -25,16 +25,6 @@ def fresh(x: Tensor, num_draws: int) -> Tensor:
 
 
 class TestHeldTeacher:
-    def test_come_in_order(self) -> None:
-        x, before = torch.randn(5, 4), torch.get_rng_state()
-        teacher = as_teacher(held)
-        assert isinstance(teacher, FunctionTeacher)
-        torch.testing.assert_close(teacher.probs(x), held(x))
-        torch.testing.assert_close(teacher.log_probs(x), held(x).log())
-        assert teacher.num_classes == 3 and teacher.max_draws == 6
-        # Reading x above aside, nothing random was touched.
-        assert torch.equal(before, torch.get_rng_state()) and teacher.probs(x, 6).shape == (6, 5, 3)
-
     def test_called_once_with_all_rows(self) -> None:
         """A function that draws afresh at every call is joint over rows all the same."""
         calls = []

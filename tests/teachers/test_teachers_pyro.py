@@ -41,18 +41,6 @@ class TestDraws:
         assert log_probs.shape == (draws, rows, classes) and log_probs.dtype == dtype
         torch.testing.assert_close(log_probs, softmax_loop(samples, x), **ROUNDING)
 
-    def test_labels_of_predictive_have_these_frequencies(self) -> None:
-        samples = {
-            name: value[:1].expand(1000, *value.shape[1:])
-            for name, value in softmax_samples(1).items()
-        }
-        predictive, x = Predictive(softmax_model(), samples), torch.randn(3, D)
-        labels = predictive(x)["obs"]
-        seen = torch.stack([(labels == k).float().mean(0) for k in range(3)], -1)
-        probs = as_teacher(predictive).probs(x, 2).mean(0)
-        # Five standard errors of 1,000 labels: nine comparisons fail together 5e-6 of the time.
-        assert ((seen - probs).abs() < 5 * (probs * (1 - probs) / 1000).sqrt()).all()
-
     def test_pyro_module_with_random_weights(self) -> None:
         class Network(PyroModule):
             def __init__(self) -> None:
@@ -86,16 +74,6 @@ class TestDraws:
         samples, x = softmax_samples(4), torch.randn(rows, D)
         teacher = as_teacher(Predictive(softmax_model(), samples, parallel=True))
         torch.testing.assert_close(teacher.log_probs(x), softmax_loop(samples, x), **ROUNDING)
-
-    @pytest.mark.parametrize("size", [1, 10, 60, 500, 10**6])
-    def test_chunks_of_any_size_give_the_same(self, size: int) -> None:
-        samples, x = softmax_samples(7), torch.randn(11, D)
-        teacher = as_teacher(Predictive(softmax_model(), samples))
-        teacher.chunk_size = size
-        torch.testing.assert_close(teacher.log_probs(x), softmax_loop(samples, x), **ROUNDING)
-        blocks = list(teacher.stream(x))
-        assert sum(block.shape[1] for block in blocks) == 11
-        assert len(blocks) == (1 if size >= 500 else 11 if size == 1 else len(blocks))
 
     @pytest.mark.parametrize(
         ("width", "rows", "expected"),

@@ -9,7 +9,7 @@ import torch
 from pyro import poutine
 from pyro.infer import Predictive
 from pyro.infer.autoguide import AutoNormal
-from regressions import OBSERVE, ROUNDING, D, Observe, by_hand, linear, predictive, samples
+from regressions import ROUNDING, D, by_hand, linear, predictive, samples
 from torch import Tensor
 
 from pyro_opu import as_teacher
@@ -18,16 +18,6 @@ from pyro_opu.models.neural_network import bayesian_network, perceptron
 
 
 class TestTeacher:
-    @pytest.mark.parametrize("observe", OBSERVE.values(), ids=OBSERVE)
-    @pytest.mark.parametrize(("draws", "rows"), [(5, 4), (1, 3), (4, 1), (4, 4)])
-    def test_batched_draws_equal_the_loop(self, observe: Observe, draws: int, rows: int) -> None:
-        values, x = samples(draws), torch.randn(rows, D)
-        teacher = as_teacher(Predictive(linear(observe), values))
-        found = teacher.draws(x)
-        assert found.shape == (draws, rows, 2)
-        torch.testing.assert_close(found, by_hand(values, x), **ROUNDING)
-        assert teacher.program.run.use_vmap or draws == 1  # one draw is no batch
-
     def test_double_precision(self) -> None:
         values, x = samples(3, torch.float64), torch.randn(4, D, dtype=torch.float64)
         found = as_teacher(Predictive(linear(dtype=torch.float64), values)).draws(x)
