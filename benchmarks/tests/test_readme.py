@@ -29,10 +29,11 @@ def test_its_source_reads_as_the_page_does():
 
 
 def test_first_example_runs_without_a_warning(tmp_path, capsys, recwarn):
-    shorter = {"x[300:500])": "x[300:500], num_steps=20, progress=False)"}
+    whole = "distill(predictive, x[300:500])"
+    shorter = {whole: whole[:-1] + ", num_steps=20, progress=False)"}
     names = run(BLOCKS[0], shorter, tmp_path)
     shown = capsys.readouterr().out
-    assert "draws, held out" in shown and "tensor([" in shown
+    assert "distilling takes" in shown and "draws, held out" in shown and "tensor([" in shown
     assert names["fast"].dirichlet(names["x"][:5]).batch_shape == (5,)
     assert not [str(each.message) for each in recwarn if "pyro_opu" in each.filename]
 

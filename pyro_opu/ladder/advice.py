@@ -23,7 +23,6 @@ from pyro_opu.reports.base import Report
 from pyro_opu.teachers import Source
 from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.teachers.finished import finished_teacher
-from pyro_opu.teachers.networks import EnsembleTeacher
 from pyro_opu.teachers.numpyro import NumpyroTeacher
 from pyro_opu.teachers.pyro_model import PredictiveTeacher
 from pyro_opu.training import tuned
@@ -61,7 +60,7 @@ class Advice(Report):
             could not be made.
         distilling: Seconds that a student takes to make, at most.
         calls: After how many calls of one row, and of N, it pays; ``None`` where it never does.
-        exact_bytes: What the draws weigh in a file of the exact program, where that is known.
+        exact_bytes: What a file of the exact program holds, ``None`` where it can be none.
     """
 
     advice: str
@@ -94,7 +93,9 @@ class Advice(Report):
         pays = ", ".join(f"{_calls(n)} of {size}" if n else f"never at {size}" for n, size in each)
         lines = [times, f"distilling takes about {self.distilling:.2g} s, and pays after: {pays}"]
         if self.exact_bytes is not None:
-            lines.append(f"the exact program as a file: {self.exact_bytes / 1e6:.3g} MB of draws")
+            lines.append(
+                f"the exact program as a file: {self.exact_bytes / 1e6:.3g} MB of draws and weights"
+            )
         return lines
 
 
@@ -139,7 +140,8 @@ def advise(source: Source, x: InputLike) -> Advice:
             losses = choice.objectives(guide, x[:2], None)
             distilling += _teaching(request, guide, losses, teacher, rest, judge)
         guide = chosen.guide.requires_grad_(False).eval()
-        ways = _exact_ways(teacher, draws)
+        every = exact(teacher)
+        ways = _exact_ways(every, teacher, draws)
         ways[CLOSED if rests else STUDENT] = lambda rows: student_at(guide, rows).mean
         found = {name: _milliseconds(way, x) for name, way in ways.items()}
         if LOOP in found:
@@ -147,7 +149,7 @@ def advise(source: Source, x: InputLike) -> Advice:
                 None if v is None else v * draws / min(draws, LOOPED) for v in found[LOOP]
             )
             found[LOOP] = one, whole
-        return _advised(found, distilling, teacher, x, draws)
+        return _advised(found, distilling, teacher, x, draws, every.file_size(form.unpack(x)))
 
 
 def _teaching(
@@ -168,9 +170,8 @@ def _teaching(
     return tuned.STEP_SPENT * plan.num_steps * step + label * (inputs + calibration)
 
 
-def _exact_ways(teacher: BaseTeacher, draws: int) -> dict[str, Callable[[Tensor], Any]]:
+def _exact_ways(every: Any, teacher: BaseTeacher, draws: int) -> dict[str, Callable[[Tensor], Any]]:
     """Calls that answer with all draws, by name."""
-    every = exact(teacher)
     if not isinstance(teacher, PredictiveTeacher):
         return {EXACT: lambda x: every.draws(teacher.form.unpack(x))}
     source = teacher.predictive
@@ -227,6 +228,7 @@ def _advised(
     teacher: BaseTeacher,
     x: Tensor,
     draws: int,
+    size: int | None = None,
 ) -> Advice:
     """What to do about these times."""
     student = found[CLOSED if CLOSED in found else STUDENT]
@@ -258,40 +260,34 @@ def _advised(
         )
     return Advice(
         advice,
-        tuple(_notes(exact[0], teacher, x, draws)),
+        tuple(_notes(exact, teacher, x, draws)),
         "distill" if any(cheap) else "exact",
         len(x),
         draws,
         found,
         distilling,
         (calls[0], calls[1]),
-        _bytes(teacher, x, draws),
+        size,
     )
 
 
-def _notes(one: float, teacher: BaseTeacher, x: Tensor, draws: int) -> list[str]:
+def _notes(exact: tuple[float, ...], teacher: BaseTeacher, x: Tensor, draws: int) -> list[str]:
     """Where a program of NumPyro would be quicker."""
     if isinstance(teacher, NumpyroTeacher):
         return ["In a process of JAX, jax.jit of the NumPyro Predictive is the quickest exact way."]
     operations = teacher.operations(x[:1])
     small = operations is not None and operations * draws < FEW_OPERATIONS
-    if isinstance(teacher, PredictiveTeacher) and small and one > OVERHEAD:
+    if not isinstance(teacher, PredictiveTeacher) or max(exact) < OVERHEAD:
+        return []
+    if small and exact[0] > OVERHEAD:
         return [
             "Most of an exact call of one row is overhead here: the same model in NumPyro, under "
             "jax.jit, would take far less, if the service can run JAX."
         ]
-    return []
-
-
-def _bytes(teacher: BaseTeacher, x: Tensor, draws: int) -> int | None:
-    """What all draws weigh in float32."""
-    if isinstance(teacher, EnsembleTeacher):
-        sizes = [p.numel() for module in teacher.modules for p in module.parameters()]
-        return 4 * sum(sizes)
-    if not isinstance(teacher, PredictiveTeacher):
-        return None
-    values = teacher._pick(x, min(2, draws)).values.values()
-    return 4 * draws * sum(value[0].numel() for value in values)
+    return [
+        "If the service can run JAX: the same model in NumPyro, under jax.jit, took a half to a "
+        "quarter of exact's time at 1,000 rows of three models, with the same draws."
+    ]
 
 
 def _shown(value: float | None) -> str:

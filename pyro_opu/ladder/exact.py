@@ -15,7 +15,7 @@ from pyro_opu.distributions import Answer
 from pyro_opu.export import checked_path, write
 from pyro_opu.export.capture import Captured, captured
 from pyro_opu.inputs import InputLike
-from pyro_opu.ladder.files import OUTPUTS, ExactProgram, Exported, nearest_draws
+from pyro_opu.ladder.files import FEW, OUTPUTS, ExactProgram, Exported, nearest_draws
 from pyro_opu.ladder.sums import Sums, sums_of
 from pyro_opu.metrics.uncertainty import table_of
 from pyro_opu.parts import Outcome, Part, by_part
@@ -27,8 +27,6 @@ from pyro_opu.teachers import PredictiveTeacher, Source, Teacher, as_teacher
 from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.teachers.held import fixed
 
-#: Rows of the first call that are kept as an example.
-FEW = 64
 #: Numbers of all draws by which those of a smaller file are chosen.
 CHOSEN = 2**24
 
@@ -244,8 +242,16 @@ class Exact(Teacher):
         program, lost = self._program(x, outputs, num_draws)
         program.check_size(place.name)
         sites = [part.site or "obs" for part in program.parts]
-        size = write(program, place, x[:FEW].cpu(), sites)
+        size = write(program, place, x[: program.few].cpu(), sites)
         return Exported(os.fspath(path), size, program.count, program.outputs, lost)
+
+    @torch.no_grad()
+    def file_size(self, x: InputLike) -> int | None:
+        """Bytes of draws and weights in a file, ``None`` where :meth:`export` would refuse."""
+        try:
+            return self._program(self._look(x)[:1], "mean", None)[0].size
+        except ArgumentError:
+            return None
 
     def _program(
         self, x: Tensor, outputs: Sequence[str] | str, num_draws: int | None
@@ -258,7 +264,7 @@ class Exact(Teacher):
                 f"`source` must be a program of its draws, to be a file; {self.teacher!r} is not: "
                 f"{why.rstrip('.')}. Distil it, and export the student."
             )
-        beside = said, self.outcome.parts, self.teacher.named_form, x[:FEW], outputs
+        beside = said, self.outcome.parts, self.teacher.named_form, x, outputs
         whole = ExactProgram(*beside, kind=repr(self.teacher))
         if num_draws is None or num_draws == whole.count:
             return whole, {}
@@ -269,7 +275,7 @@ class Exact(Teacher):
         values = zip(whole.parts, by_part(said.whole(chosen), whole.parts), strict=True)
         numbers = torch.cat([sums_of(p, v[0], chosen).numbers(v) for p, v in values], 1)
         few = ExactProgram(*beside, nearest_draws(numbers, count), repr(self.teacher))
-        inputs = whole.inputs(judged[:FEW].cpu()).values()
+        inputs = whole.inputs(judged[: whole.few].cpu()).values()
         pairs = zip(whole(*inputs).items(), few(*inputs).values(), strict=True)
         rows = [name for name, shape in whole.shapes.items() if shape[0] == "N"]
         return few, {k: float((a - b).abs().max()) for (k, a), b in pairs if k in rows}

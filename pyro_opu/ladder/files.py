@@ -26,6 +26,8 @@ __all__ = ["ExactProgram", "Exported", "nearest_draws"]
 OUTPUTS = ("mean", "total", "aleatoric", "epistemic")
 #: Bytes of a file that are warned of, and that the format of ONNX cannot hold.
 LARGE, MOST = 10**8, 2 * 10**9
+#: Rows at which a program is tried at most, and numbers in its widest tensor there.
+FEW, NUMBERS = 64, 2**25
 #: A prime below 2^31, for labels.
 PRIME = 2**31 - 1
 _QUANTILE = re.compile(r"quantile_(0?\.\d+|0|1(?:\.0+)?)")
@@ -71,6 +73,9 @@ class ExactProgram(FileProgram):
         outputs: Names.
         index: The draws that are kept, by default all.
         kind: Name of the posterior, for errors.
+
+    Attributes:
+        few: Rows at which it is tried, few enough for memory.
     """
 
     def __init__(
@@ -108,8 +113,9 @@ class ExactProgram(FileProgram):
         self.num_classes = parts[0].width if single else None
         numbers = bound.recorded.width(1) * self.count
         self.description = {"num_draws": self.count, "numbers_of_a_row": numbers}
+        self.few = max(2, min(FEW, NUMBERS // numbers))
         with exclusive(), torch.no_grad():
-            found = self(*self.inputs(x.cpu()).values())
+            found = self(*self.inputs(x[: self.few].cpu()).values())
         self.shapes = {
             name: [len(value), "N", *value.shape[2:]]
             if name.endswith(("draws", "labels"))

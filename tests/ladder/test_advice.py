@@ -69,10 +69,14 @@ def test_every_source_is_timed_in_all_its_ways(name: str, quick: None) -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_bytes_are_those_of_all_draws(quick: None) -> None:
-    assert pyro_opu.advise(predictive(), X).exact_bytes == 4 * S * D
+def test_bytes_are_those_of_a_file(quick: None) -> None:
+    """Of draws and weights, and of few constants."""
+    pair = {"w": torch.randn(S, D)}, lambda draw, x: (x @ draw["w"], torch.ones(len(x)))
     networks = [network() for _ in range(4)]
-    assert pyro_opu.advise(networks, X).exact_bytes == 4 * 4 * (4 * (D + 1) + 3 * (4 + 1))
+    numbers = 4 * (4 * (D + 1) + 3 * (4 + 1))
+    for source, count in ((predictive(), S * D), (pair, S * D), (networks, numbers)):
+        assert pyro_opu.advise(source, X).exact_bytes == pytest.approx(4 * count, abs=100)
+    assert pyro_opu.advise(SOURCES["function"][0](), X).exact_bytes is None
 
 
 def advised(exact: tuple[Any, Any], student: tuple[Any, Any], way: str = STUDENT) -> Advice:
@@ -104,7 +108,9 @@ def test_a_closed_form_takes_no_step() -> None:
 def test_overhead_is_no_reason_to_distil(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small model whose exact call takes long is better written in NumPyro."""
     monkeypatch.setattr(advice, "OVERHEAD", 0.0)
-    assert "jax.jit" in str(pyro_opu.advise(predictive(), X))
+    assert "overhead" in str(pyro_opu.advise(predictive(), X))
+    monkeypatch.setattr(advice, "FEW_OPERATIONS", 0)
+    assert "jax.jit, took a half" in str(pyro_opu.advise(predictive(), X))
     monkeypatch.setattr(advice, "OVERHEAD", 1e9)
     assert "jax.jit" not in str(pyro_opu.advise(predictive(), X))
 

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from pyro_opu import exact, uncertainty
 from pyro_opu.export.formats import METADATA
-from pyro_opu.ladder.exact import FEW, Exact
-from pyro_opu.ladder.files import OUTPUTS, ExactProgram, nearest_draws, uniform
+from pyro_opu.ladder.exact import Exact
+from pyro_opu.ladder.files import FEW, OUTPUTS, ExactProgram, nearest_draws, uniform
 
 #: Outputs of each kind of outcome.
 ALL = (
