@@ -115,7 +115,7 @@ def distill(
             has moved. A family that was left to the draws is chosen anew, and another begins at
             the posterior's network.
         effort: "quick", "default" or "thorough": 1,000, 3,000 or 12,000 steps, at inputs labelled
-            once, at most 2^14, 2^16 or 2^18 of them. A student that reads the one logit of two
+            once, at most 2^14, 2^16 or 2^18 of them. A student that reads the logits
             classes, or begins as near as 1,000 draws, gets the quick ones; one in closed form that
             is excellent as it begins takes none, unless "thorough", steps or a ``loss`` are asked
             for. Or about so many seconds for all, by a trial: another run then takes other steps.

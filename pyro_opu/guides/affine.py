@@ -16,14 +16,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from pyro_opu.distributions.normal_logits import LEAST, averaged_logit
-from pyro_opu.guides.beginning import NoBeginning, evenly
+from pyro_opu.distributions.normal_logits import LEAST, averaged_logits, logit_points
+from pyro_opu.guides.affine_parts import kind_of
+from pyro_opu.guides.beginning import NoBeginning, evenly, is_joint
 from pyro_opu.guides.networks import SET_UP, Perceptron, Standardize, in_blocks
 from pyro_opu.guides.plug_in import MomentsTrunk
 from pyro_opu.inputs import Form
@@ -41,8 +42,6 @@ STRIDE = 7919
 #: real y, and of how far a number is from the mean; of a probability, where a logit has no digits;
 #: and as a share of the number itself.
 ROUNDING, ROUNDING_OF_PROBS, DIGITS = 3e-4, 1e-5, 1e-6
-#: Aleatoric variance of a count beyond its mean, as a share of it, that is rounding; its logarithm.
-NO_EXCESS, LOG_NO_EXCESS = 1e-4, -30.0
 #: What the draws say of a row, ``(S, N, K)``; logarithms of probabilities.
 Asked = Callable[[Tensor], Tensor]
 
@@ -53,12 +52,13 @@ class Affine:
 
     Attributes:
         parts: What is observed; a label is a part by itself.
-        kinds: The key of each in :data:`KINDS`.
+        kinds: What :func:`.kind_of` takes, of each.
         indices: Pairs of a column that holds an index, and its values.
         standardize: What centres and scales the F other columns.
         mean: ``(G, A, F + 1)`` for G combinations of indices and A affine numbers, the constant
             last.
-        factor: ``(G, F + 1, A, F + 1)``, whose squares sum to the variance.
+        factor: ``(G, R, A, F + 1)``, whose squares sum to the variance, and whose products to the
+            covariance of the logits of a label.
     """
 
     parts: tuple[Part, ...]
@@ -77,18 +77,21 @@ class Affine:
             "network": None,
             "size": size - 1,
             "outputs": outputs,
-            "rank": size,
+            "rank": self.factor.shape[1],
             "hidden": [32, 32],
             "groups": groups,
             "indices": [[column, list(values)] for column, values in self.indices],
-            "numbers": [[kind, p.columns] for kind, p in zip(self.kinds, self.parts, strict=True)],
+            "numbers": [
+                [kind, part.columns, part.width]
+                for kind, part in zip(self.kinds, self.parts, strict=True)
+            ],
         }
 
     def in_units(self, shifts: Sequence[Tensor], scales: Sequence[Tensor]) -> Affine:
         """Real numbers in the units of a guide, one shift ``(L,)`` and scale for each part."""
         mean, factor, place = self.mean.clone(), self.factor.clone(), 0
         for part, kind, shift, scale in zip(self.parts, self.kinds, shifts, scales, strict=True):
-            count, unit = part.columns * KINDS[kind].reads, scale.double()
+            count, unit = part.columns * kind_of(kind, part.width).reads, scale.double()
             values, noise = (slice(place + k, place + count, 2) for k in (0, 1))
             if part.kind == "real":
                 mean[:, values, -1] -= shift.double()
@@ -105,12 +108,13 @@ def check_affine(x: Tensor, parts: Sequence[Part]) -> None:
     """Refuse inputs and outcomes that have no closed form, whatever the draws.
 
     Raises:
-        NoBeginning: inputs of several axes, or several classes.
+        NoBeginning: inputs of several axes, or many classes.
     """
     if x.ndim != 2:
         raise NoBeginning("inputs of several axes are not affine")
-    if any(part.on_simplex and part.width > 2 for part in parts):
-        raise NoBeginning("logits of several classes have no closed form")
+    for part in parts:
+        if part.on_simplex and part.width > 2 and not is_joint(part.width, 1):
+            raise NoBeginning(f"logits of {part.width} classes have no closed form")
 
 
 @torch.no_grad()
@@ -148,15 +152,21 @@ class _Read:
         """Logits, means, scales and log rates ``(S, N, A)``, in float64."""
         said, found = self.ask(rows), []
         for kind, values in zip(self.kinds, by_part(said, self.parts), strict=True):
-            read = KINDS[kind].read(values.double())
+            read = kind_of(kind, values.shape[-1]).read(values.double())
             found.append(read.reshape(len(said), len(rows), -1))
         return torch.cat(found, -1)
+
+    @property
+    def joint(self) -> int:
+        """Numbers, at most, that have covariances with one another: the logits of a label."""
+        return max(part.width - 1 if part.on_simplex else 1 for part in self.parts)
 
     def slices(self) -> list[tuple[Part, str, slice]]:
         """Which numbers are of each part."""
         found, place = [], 0
         for part, kind in zip(self.parts, self.kinds, strict=True):
-            found.append((part, kind, slice(place, place + part.columns * KINDS[kind].reads)))
+            reads = kind_of(kind, part.width).reads
+            found.append((part, kind, slice(place, place + part.columns * reads)))
             place = found[-1][-1].stop
         return found
 
@@ -174,8 +184,11 @@ class _Read:
         for part, _, own in self.slices():
             wrong = off[..., own] > most[..., own]
             if part.on_simplex:
-                moved = (found[..., own].sigmoid() - said[..., own].sigmoid()).abs()
-                wrong &= moved > ROUNDING_OF_PROBS
+                mine, theirs = (
+                    pad(each[..., own].unflatten(-1, (part.columns, -1)), (1, 0)).softmax(-1)
+                    for each in (found, said)
+                )
+                wrong &= (mine - theirs)[..., 1:].abs().flatten(-2) > ROUNDING_OF_PROBS
             if bool(wrong.any()) or not bool(said[..., own].isfinite().all()):
                 raise NoBeginning(f"'{part.site or 'obs'}' is not affine in the inputs")
 
@@ -186,8 +199,11 @@ def _found(numbers: _Read, x: Tensor, form: Form) -> Affine:
     floats = [column for column in range(x.shape[1]) if column not in others]
     groups, size = math.prod(len(values) for _, values in indices), len(floats) + 1
     outputs = numbers.slices()[-1][-1].stop
-    if size > MOST_COLUMNS or groups * outputs * size**2 > MOST_TABLE:
+    if size > MOST_COLUMNS or groups * outputs * size**2 * numbers.joint > MOST_TABLE:
         raise NoBeginning("it would have too many coefficients")
+    for part in numbers.parts:
+        if part.on_simplex and part.width > 2 and not is_joint(part.width, size):
+            raise NoBeginning("its logits would have too many covariances")
     draws = _check_lines(numbers, x, floats)
     if draws * groups * outputs * size > MOST_ASKED:
         raise NoBeginning("its coefficients would take too many evaluations")
@@ -236,29 +252,37 @@ def _check_lines(numbers: _Read, x: Tensor, floats: list[int]) -> int:
 
 
 def _moments(heads: Tensor, numbers: _Read) -> tuple[Tensor, Tensor]:
-    """Mean ``(g, A, F + 1)`` and factor ``(g, F + 1, A, F + 1)`` of coefficients, in float64.
+    """Mean ``(g, A, F + 1)`` and factor ``(g, R, A, F + 1)`` of coefficients, in float64.
 
     A log deviation that no input changes is given its mean square, whatever its law.
     """
-    mean = heads.mean(0)
-    centred = (heads - mean).movedim(0, -2)  # (g, A, S, F + 1)
-    values, directions = torch.linalg.eigh(centred.mT @ centred / (len(heads) - 1))
-    factor = (values.clamp_min(0).sqrt()[..., None, :] * directions).mT.movedim(-2, 1)
+    mean, size = heads.mean(0), heads.shape[-1]
+    centred = (heads - mean).movedim(0, 2)  # (g, A, S, F + 1)
+    factor = []
+    for part, _, own in numbers.slices():
+        joint = part.width - 1 if part.on_simplex else 1
+        each = centred[:, own].unflatten(1, (-1, joint)).transpose(2, 3).flatten(3)
+        values, directions = torch.linalg.eigh(each.mT @ each / (len(heads) - 1))
+        found = (values.clamp_min(0).sqrt()[..., None, :] * directions).mT.movedim(-2, 1)
+        found = found.unflatten(-1, (joint, size)).flatten(2, 3)
+        rest = size * (numbers.joint - joint)
+        factor.append(pad(found, (0, 0, 0, 0, 0, rest)))
+    whole = torch.cat(factor, 2)
     for _, kind, own in numbers.slices():
         for number in range(own.start + 1, own.stop, 2) if kind == "real" else ():
             fixed = ~(heads[..., number, :-1].abs() > ROUNDING).any(-1).any(0)  # (g,)
             square = (2 * heads[..., number, -1]).exp().mean(0).log() / 2
             mean[fixed, number, :-1] = 0
             mean[fixed, number, -1] = square[fixed]
-            factor[fixed, :, number] = 0
-    return mean, factor
+            whole[fixed, :, number] = 0
+    return mean, whole
 
 
 class AffineTrunk(MomentsTrunk):
     r"""What affine numbers with normal coefficients average to, in closed form.
 
-    A logit is moderated (:func:`~pyro_opu.distributions.normal_logits.averaged_logit`), and its
-    log concentration stands beside it. A real y has its mean, :math:`\log \mathbb{E}\sigma^2` and
+    Logits are moderated (:func:`~pyro_opu.distributions.normal_logits.averaged_logits`), and their
+    log concentration stands beside them. A real y has its mean, :math:`\log \mathbb{E}\sigma^2` and
     :math:`\log \operatorname{Var} f`; a count :math:`\log \mathbb{E}\mu = m + v / 2`, the aleatoric
     variance over it, and :math:`\operatorname{Var} \mu / (\mathbb{E}\mu)^2 = e^v - 1`. The heads
     begin at these, and the small network learns what draws that are not normal add.
@@ -273,11 +297,13 @@ class AffineTrunk(MomentsTrunk):
     columns: Tensor
 
     def _build(self, config: dict[str, Any], size: int, hidden: tuple[int, ...]) -> None:
-        self.numbers = [(str(kind), int(count)) for kind, count in config["numbers"]]
+        self.numbers = [
+            (kind_of(str(kind), int(width)), int(count)) for kind, count, width in config["numbers"]
+        ]
         self.indexed = [(int(column), [*map(int, values)]) for column, values in config["indices"]]
         self.outputs, rank, groups = (int(config[name]) for name in ("outputs", "rank", "groups"))
-        self.has_one_logit = self.numbers == [("classes", 1)]
-        self.beside = sum(count * KINDS[kind].writes for kind, count in self.numbers)
+        self.has_logits = [kind for kind, *_ in config["numbers"]] == ["classes"]
+        self.beside = sum(count * kind.writes for kind, count in self.numbers)
         self.num_features = hidden[-1] + self.beside
         self.register_buffer("mean", torch.zeros(groups, self.outputs, size + 1))
         self.register_buffer("factor", torch.zeros(groups, rank, self.outputs, size + 1))
@@ -288,6 +314,8 @@ class AffineTrunk(MomentsTrunk):
             table = torch.zeros(max(values) + 1, dtype=torch.long)
             table[values] = torch.arange(len(values))
             self.register_buffer(f"place_{number}", table)
+        for reads in {kind.reads for kind, _ in self.numbers if kind.joint}:
+            self.register_buffer(f"points_{reads}", logit_points(reads), persistent=False)
         small = Perceptron((size + 2 * self.outputs + self.beside,), hidden)
         self.scale, self.layers = small.standardize, small.layers
 
@@ -297,9 +325,7 @@ class AffineTrunk(MomentsTrunk):
         self.update_moments(start)
         x = x[evenly(len(x), SET_UP)]
         self.scale.fit(in_blocks(lambda rows: torch.cat(self._read(rows)[0], -1), x), (0,))
-        heads = torch.block_diag(
-            *(KINDS[kind].head for kind, count in self.numbers for _ in range(count))
-        )
+        heads = torch.block_diag(*(kind.head for kind, count in self.numbers for _ in range(count)))
         return pad(heads, (self.num_features - self.beside, 1)).to(x.device, self.mean.dtype)
 
     @torch.no_grad()
@@ -324,9 +350,9 @@ class AffineTrunk(MomentsTrunk):
         return found
 
     def moments_of(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Standardised floats ``(N, F)``, mean and variance of the affine numbers ``(N, A)``."""
+        """Standardised floats ``(N, F)``, mean ``(N, A)`` and factor ``(N, R, A)``."""
         z = self.standardize(self.shaped(x))
-        whole = torch.cat([self.mean[:, None], self.factor], 1)  # (G, 1 + F + 1, A, F + 1)
+        whole = torch.cat([self.mean[:, None], self.factor], 1)  # (G, 1 + R, A, F + 1)
         if len(whole) == 1:
             weights = whole[0].flatten(0, 1)
             found = torch.addmm(weights[:, -1], z, weights[:, :-1].mT)
@@ -334,79 +360,22 @@ class AffineTrunk(MomentsTrunk):
             weights = whole.flatten(1, 2)[self._code(x)]
             found = (weights[..., :-1] @ z[..., None]).squeeze(-1) + weights[..., -1]
         found = found.unflatten(-1, (-1, self.outputs))
-        return z, found[:, 0], found[:, 1:].square().sum(1)
+        return z, found[:, 0], found[:, 1:]
 
     def _read(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
-        z, mean, variance = self.moments_of(x)
+        z, mean, factor = self.moments_of(x)
+        variance = factor.square().sum(1)
         answers, place = [], 0
         for kind, count in self.numbers:
-            own = slice(place, place + count * KINDS[kind].reads)
-            m, v = (each[:, own].unflatten(-1, (count, -1)) for each in (mean, variance))
-            answers.append(KINDS[kind].answer(m, v).flatten(1))
+            own = slice(place, place + count * kind.reads)
+            if kind.answer is None:
+                m, f = mean[:, own], factor[..., own].unflatten(-1, (count, -1)).transpose(1, 2)
+                points = getattr(self, f"points_{kind.reads}")
+                found = averaged_logits(m.reshape(-1, kind.reads), f.flatten(0, 1), points)
+                answers.append(torch.cat(found, -1).reshape(len(x), count * kind.writes))
+            else:
+                m, v = (each[:, own].unflatten(-1, (count, -1)) for each in (mean, variance))
+                answers.append(kind.answer(m, v).flatten(1))
             place = own.stop
         plain = torch.cat(answers, -1)
         return [z.asinh(), mean.asinh(), variance.clamp_min(LEAST).log(), plain], plain
-
-
-class _Kind(NamedTuple):
-    """What is read of each number of a part, affine, and what is written of it."""
-
-    reads: int
-    read: Callable[[Tensor], Tensor]  #: From draws ``(S, n, width)``, logarithms of probabilities.
-    answer: Callable[[Tensor, Tensor], Tensor]  #: From means and variances ``(n, L, reads)``.
-    head: Tensor  #: ``(outputs of the guide, writes)``.
-
-    @property
-    def writes(self) -> int:
-        return self.head.shape[1]
-
-
-def _log_odds(said: Tensor) -> Tensor:
-    return said[..., 1:] - said[..., :1]
-
-
-def _rate(said: Tensor) -> Tensor:
-    """Log mean, and log of what the aleatoric variance is beyond it."""
-    f = said[..., 0]
-    excess = (2 * said[..., 1]).exp() - f
-    none = excess <= NO_EXCESS * f
-    return torch.stack([f.log(), torch.where(none, LOG_NO_EXCESS, excess.log())], -1)
-
-
-def _scale(said: Tensor) -> Tensor:
-    return torch.stack([said[..., 0], said[..., 1].exp()], -1)
-
-
-def _of_logit(mean: Tensor, variance: Tensor) -> Tensor:
-    """Logit of the mean and log concentration ``(n, L, 2)``."""
-    return torch.cat(averaged_logit(mean, variance), -1)
-
-
-def _of_real(mean: Tensor, variance: Tensor) -> Tensor:
-    """Mean and log variances ``(n, L, 3)``, by f and log sigma."""
-    aleatoric = 2 * (mean[..., 1] + variance[..., 1])
-    return torch.stack([mean[..., 0], aleatoric, variance[..., 0].clamp_min(LEAST).log()], -1)
-
-
-def _of_scale(mean: Tensor, variance: Tensor) -> Tensor:
-    """The same, by f and sigma."""
-    aleatoric = (mean[..., 1].square() + variance[..., 1]).clamp_min(LEAST).log()
-    return torch.stack([mean[..., 0], aleatoric, variance[..., 0].clamp_min(LEAST).log()], -1)
-
-
-def _of_count(mean: Tensor, variance: Tensor) -> Tensor:
-    """What :class:`~pyro_opu.guides.table.TableGuide` writes of a count ``(n, L, 3)``."""
-    log_mean, log_excess = (mean + variance / 2).unbind(-1)
-    aleatoric = (log_excess - log_mean).exp().log1p()
-    return torch.stack([log_mean, aleatoric, variance[..., 0].clamp_min(LEAST).expm1().log()], -1)
-
-
-_LOGIT = _Kind(1, _log_odds, _of_logit, torch.tensor([[-0.5, 0.0], [0.5, 0.0], [0.0, 1.0]]))
-#: By the kind of a part; a real y by its log scale, or by its scale.
-KINDS = {
-    "classes": _LOGIT,
-    "trials": _LOGIT,
-    "real": _Kind(2, lambda said: said, _of_real, torch.eye(3)),
-    "scale": _Kind(2, _scale, _of_scale, torch.eye(3)),
-    "counts": _Kind(2, _rate, _of_count, torch.eye(3)),
-}

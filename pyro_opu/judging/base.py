@@ -79,6 +79,10 @@ class Judge(ABC, Generic[A]):
         """The share 1 - S / M of the posterior's draws that a half lacks."""
         return 1 - self.num_judging / self.size
 
+    def fits_by_certainty(self, answer: A) -> bool:
+        """Whether the epistemic part is right at inputs of every certainty; where it is asked."""
+        return True
+
     def sampling_distance(self) -> float:
         """The energy distance that the draws themselves have: a student below it is not refined."""
         return -math.inf

@@ -14,7 +14,7 @@ from torch.nn.functional import one_hot
 from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet, moment_matched
 from pyro_opu.judging.base import LEVELS, Judged, PartJudge
-from pyro_opu.judging.yardstick import relative_noise
+from pyro_opu.judging.yardstick import FAITHFUL, NOTHING, WITHIN, relative_noise
 from pyro_opu.metrics.coverage import central_coverage, central_coverage_of_draws
 from pyro_opu.metrics.distances import kl_from_log, log_mean_of, wasserstein1
 from pyro_opu.metrics.marginals import Marginals
@@ -27,6 +27,8 @@ __all__ = ["CERTAINTY", "ClassJudge", "Measured", "class_of"]
 #: Student's draws per input that the energy distance is judged by, and those of a report, at least,
 #: that say where central intervals end.
 JUDGING_DRAWS, FEWEST_DRAWS = 256, 200
+#: Inputs of a class of certainty below which a student that rests is not judged there.
+FEW_INPUTS = 4
 #: Draws that the 1-Wasserstein distance between more than two classes is taken by, at most.
 COSTLY_DRAWS = 200
 #: Upper ends of the classes of certainty: the largest mean probability of the teacher.
@@ -154,6 +156,20 @@ class ClassJudge(PartJudge[SimplexDistribution, Tensor]):
         teacher = Measured.of_draws(self.draws, self.size)
         mine = epistemic_uncertainty(answer).double()
         return mine, teacher.mutual_information.double(), teacher.gaps
+
+    def fits_by_certainty(self, answer: SimplexDistribution) -> bool:
+        """Whether its mutual information is, within the limit, that of every class of certainty.
+
+        Classes of few inputs are left out, and the noise of these draws is allowed for. Skewed
+        logits pass for normal ones where the posterior is unsure, not where it is sure.
+        """
+        mine, theirs, gaps = self.epistemic_parts(answer)
+        members = one_hot(class_of(self.draws.mean(0)), len(CERTAINTY)).double()
+        noise = (gaps @ members).std(0) * math.sqrt(max(0.0, 1 / len(gaps) - 1 / self.size))
+        own, least = mine @ members, theirs @ members
+        allowed = WITHIN * noise + NOTHING * members.sum(0)
+        apart = torch.maximum(own - FAITHFUL.factor * least, least - FAITHFUL.factor * own)
+        return not bool(((apart > allowed) & (members.sum(0) >= FEW_INPUTS)).any())
 
     @cached_property
     def sides(self) -> list[Measured]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from pyro_opu.checks import ArgumentError
 from pyro_opu.distributed import ALONE, Ranks
 from pyro_opu.guides.base import in_dtype_of
-from pyro_opu.guides.plug_in import AfterMoments, MomentsTrunk
+from pyro_opu.guides.plug_in import MomentsTrunk
 from pyro_opu.objectives import Objective
 from pyro_opu.training import tuned
 from pyro_opu.training.console import tracked
@@ -123,6 +123,18 @@ def labelled(
     statistics = {name: torch.cat([each[name] for each in found]) for name in found[0]}
     taken = objective.batches(steps)
     return Pool(x.to(batches.device), statistics, taken)
+
+
+class AfterMoments(nn.Module):
+    """What a :class:`MomentsTrunk` does with :meth:`~MomentsTrunk.moments_at`, which stays."""
+
+    def __init__(self, trunk: MomentsTrunk) -> None:
+        super().__init__()
+        self.trunk = trunk
+
+    def forward(self, moments: Tensor) -> Tensor:
+        """Features ``(N, H + C)``."""
+        return self.trunk.from_moments(moments)
 
 
 @torch.no_grad()

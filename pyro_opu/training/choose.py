@@ -15,6 +15,7 @@ from pyro_opu.choosing import Choice
 from pyro_opu.distributed import ALONE, Ranks
 from pyro_opu.guides import PredictiveGuide, trainable
 from pyro_opu.guides.affine import check_affine, find_affine
+from pyro_opu.guides.base import student_at
 from pyro_opu.guides.beginning import NoBeginning, Start
 from pyro_opu.guides.fused import is_fused
 from pyro_opu.guides.joint import marginal_of
@@ -164,16 +165,19 @@ def affine_start(teacher: BaseTeacher, choice: Choice, x: Tensor, form: Form) ->
 def at_rest(chosen: Chosen, held_out: Judge, law_is_open: bool, ranks: Ranks = ALONE) -> bool:
     """Whether a guide in closed form is excellent as it begins: as near as 500 draws, and more.
 
-    A label of two classes is then a normal logit; otherwise the guide stays as it is taught. The
-    first rank decides for all.
+    Its mutual information must be right at inputs of every certainty. Labels are then sticks, of
+    two classes the normal logit itself; otherwise the guide stays as it is taught. The first rank
+    decides for all.
     """
     guide = chosen.guide
     if not getattr(getattr(guide, "trunk", None), "is_closed_form", False):
         return False
     if law_is_open and isinstance(guide, PredictiveGuide):
-        guide.read_as("sticks")  # of two classes the one normal logit itself
+        guide.read_as("sticks")
     report = held_out.scores(guide) | held_out.summary(guide) | chosen.described
-    rests: bool = ranks.broadcast(graded(report)[0] == EXCELLENT)
+    with torch.no_grad():
+        fits = held_out.fits_by_certainty(student_at(guide, held_out.x))
+    rests: bool = ranks.broadcast(graded(report)[0] == EXCELLENT and fits)
     if isinstance(guide, PredictiveGuide) and not rests:
         guide.read_as("dirichlet")
     return rests

@@ -43,7 +43,7 @@ class Facts:
             smaller side of its weight, so that inputs and classes do not count.
         pass_cost: Operations of its pass at an input, where it is large.
         begins_near: Posterior draws whose mean errs as the student's does before the first step.
-        one_logit: Whether it begins with what one normal logit averages to, which is exact.
+        given_logits: Whether it begins with what normal logits average to, which is exact.
     """
 
     rows: int
@@ -55,7 +55,7 @@ class Facts:
     width: int = 0
     pass_cost: int = 0
     begins_near: float = 0.0
-    one_logit: bool = False
+    given_logits: bool = False
 
     @classmethod
     def of(
@@ -77,7 +77,7 @@ class Facts:
             width=max((min(shape) for shape in matrices), default=0),
             pass_cost=pass_operations(guide, held_out.x) if large else 0,
             begins_near=held_out.scores(guide)["draws"] if near else 0.0,
-            one_logit=isinstance(trunk, NetworkTrunk) and trunk.has_one_logit,
+            given_logits=isinstance(trunk, NetworkTrunk) and trunk.has_logits,
         )
 
     @property
@@ -207,10 +207,10 @@ class Plan:
         else:
             warm_draws = num_draws = min(given, facts.max_draws or given)
         fewer_steps, fewer_labels = request.share
-        one_logit = facts.one_logit and request.guide_is_open and not request.follows
-        by_logit = tuned.ONE_LOGIT if one_logit else 1
+        given_logits = facts.given_logits and request.guide_is_open and not request.follows
+        by_logit = tuned.ONE_LOGIT if given_logits else 1
         if isinstance(effort, str):
-            near = one_logit or facts.begins_near >= tuned.BEGINS_NEAR
+            near = given_logits or facts.begins_near >= tuned.BEGINS_NEAR
             if request.guide_is_open and effort == "default" and near:
                 effort = "quick"
             steps, most = tuned.EFFORTS[effort]

@@ -17,7 +17,10 @@ from torch import Tensor
 
 import pyro_opu
 from pyro_opu.choosing import choice_of
+from pyro_opu.distributions import NormalSticks
+from pyro_opu.distributions.normal_logits import averaged_logit
 from pyro_opu.guides.affine import AffineTrunk
+from pyro_opu.judging import ClassJudge
 from pyro_opu.teachers.finished import finished_teacher
 from pyro_opu.training import tuned
 from pyro_opu.training.choose import affine_start, at_rest, choose_guide
@@ -82,6 +85,9 @@ AFFINE: dict[str, Any] = {
     "no index": lambda t, x, g, h: dist.Categorical(
         logits=torch.stack([x @ t["mean"], -0.2 * x[:, 0]], -1)
     ),
+    "three classes": lambda t, x, g, h: dist.Categorical(
+        logits=torch.stack([t["a"][g] + 0.2 * x[:, 0], t["c"][h], t["b"][g, 0]], -1)
+    ),
     "real": lambda t, x, g, h: dist.Normal(slopes(t, x, g), t["tau"]),
     "noise that varies": lambda t, x, g, h: dist.Normal(
         slopes(t, x, g), (t["c"][h] + 0.1 * x[:, 0]).exp()
@@ -138,9 +144,11 @@ def test_moments_of_logits_are_those_of_the_draws_at_pairs_that_x_lacks() -> Non
     lacking = torch.tensor([[0.5, -1.0, 2.0]]), torch.tensor([1]), torch.tensor([2])
     t = draws()
     logits = t["a"][:, 1] + 0.5 * t["c"][:, 2]
-    _, mean, variance = trunk.moments_of(fast.form.pack(lacking))
+    _, mean, factor = trunk.moments_of(fast.form.pack(lacking))
     torch.testing.assert_close(mean.item(), logits.mean().item(), rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(variance.item(), logits.var().item(), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        factor.square().sum().item(), logits.var().item(), rtol=1e-4, atol=1e-6
+    )
 
 
 #: Models whose draws bend, and what the report says of each.
@@ -170,8 +178,12 @@ BENT: dict[str, tuple[Any, str]] = {
         "'obs' is not affine",
     ),
     "three classes": (
-        lambda t, x, g, h: dist.Categorical(logits=x * t["mean"]),
-        "several classes",
+        lambda t, x, g, h: dist.Categorical(logits=(x * t["mean"]).sin()),
+        "'obs' is not affine",
+    ),
+    "eleven classes": (
+        lambda t, x, g, h: dist.Categorical(logits=x[:, :1] * t["tau"] * torch.arange(11.0)),
+        "11 classes",
     ),
 }
 
@@ -198,6 +210,29 @@ def test_draws_that_are_not_normal_are_taught_from_the_closed_form(
     assert fast.report["spent"]["steps"] == 4 and "closed form kept" not in fast.report["kept"]
 
 
+def test_a_skewed_logit_is_taught_where_its_rows_are_sure() -> None:
+    """Its mean and variance are right, and its mutual information is where a row is unsure."""
+    torch.manual_seed(0)
+    skewed = 1.0 + 0.5 * (torch.distributions.Gamma(2.0, 1.0).sample((2000,)) - 2.0)
+    x = torch.cat([torch.randn(200), torch.linspace(3.0, 8.0, 100)])[:, None]
+    teacher = pyro_opu.as_teacher(({"w": skewed}, by_weight))
+    judge = ClassJudge(x, teacher.probs(x), 2000)
+    z = x * skewed.mean(), (x * skewed.std()).square()
+    logit, g = averaged_logit(*z)
+    said = NormalSticks(torch.cat([-logit, logit], 1).mul(0.5).log_softmax(-1), g.squeeze(1))
+    assert not judge.fits_by_certainty(said)
+    normal = 1.0 + 0.5 * 2**0.5 * torch.randn(2000)
+    teacher = pyro_opu.as_teacher(({"w": normal}, by_weight))
+    logit, g = averaged_logit(x * normal.mean(), (x * normal.std()).square())
+    said = NormalSticks(torch.cat([-logit, logit], 1).mul(0.5).log_softmax(-1), g.squeeze(1))
+    assert ClassJudge(x, teacher.probs(x), 2000).fits_by_certainty(said)
+
+
+def by_weight(draw: dict[str, Tensor], x: Tensor) -> Tensor:
+    p = torch.sigmoid(x[:, 0] * draw["w"])
+    return torch.stack([1 - p, p], -1)
+
+
 def test_the_first_rank_decides_whether_to_rest() -> None:
     source = Predictive(model(AFFINE["varying slopes"]), draws(), return_sites=("obs",))
     with run_of(source, rows(), 0) as run, run.random.borrowed():
@@ -218,7 +253,9 @@ def test_it_takes_the_steps_that_are_asked_for() -> None:
     assert fast.report["start"] == "closed form" and fast.report["spent"]["steps"] == 3
 
 
-@pytest.mark.parametrize("name", ["varying slopes", "noise that varies", "negative binomial"])
+@pytest.mark.parametrize(
+    "name", ["varying slopes", "three classes", "noise that varies", "negative binomial"]
+)
 def test_it_is_saved_and_answers_the_same(name: str, tmp_path: Path) -> None:
     fast, x = closed_form(name)
     fast.save(tmp_path / "fast.safetensors")
@@ -228,7 +265,9 @@ def test_it_is_saved_and_answers_the_same(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["varying slopes", "noise that varies", "Poisson"])
+@pytest.mark.parametrize(
+    "name", ["varying slopes", "three classes", "noise that varies", "Poisson"]
+)
 def test_it_is_exported_for_any_number_of_rows(name: str, tmp_path: Path) -> None:
     """The export compares itself with the student, far from the data too."""
     fast, x = closed_form(name)

@@ -121,7 +121,7 @@ def test_otherwise_two_classes_have_a_closed_form(monkeypatch: pytest.MonkeyPatc
 
 def test_otherwise_indices_are_embedded() -> None:
     network = TwoInputs()
-    network.layer = nn.Linear(5, 3)
+    network.layer = nn.Linear(5, 11)
     with pytest.warns(UserWarning, match="begins from scratch.*too few digits for column 0"):
         stamps = (1e9 + NUMBERS.double(), GROUP)
         fast = quick(network.double(), stamps, num_steps=1, num_samples=20)

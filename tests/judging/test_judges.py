@@ -99,7 +99,8 @@ class TestClasses:
         def source(x: Tensor) -> Tensor:
             return (x @ (held + torch.tensor([1.0, 0.0, -1.0]))).softmax(-1)
 
-        fast = quick(source, x, loss=None, num_steps=60, batch_size=64, evaluate_every=20)
+        options = {"guide": "network", "batch_size": 64, "evaluate_every": 20}
+        fast = quick(source, x, loss=None, num_steps=60, **options)
         ratio = fidelity(fast, source, x, num_draws=200, seed=0).kl_ratio
         # 120 held-out inputs stand for 800.
         assert fast.report["kl_ratio"] == pytest.approx(ratio, rel=0.4) and ratio > 1.2
