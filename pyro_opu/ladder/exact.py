@@ -226,7 +226,7 @@ class Exact(Teacher):
                 for which the program takes an input "seed", int64 ``(1,)``. Where several sites are
                 observed, "site.mean".
             num_draws: Fewer draws, which as a sample are nearest to all at every other row of the
-                example (:func:`~pyro_opu.ladder.files.nearest_draws`): give some hundred rows.
+                example (``ladder.files.nearest_draws``): give some hundred rows.
 
         Returns:
             An :class:`~pyro_opu.ladder.files.Exported`: size, draws, and what fewer draws moved at

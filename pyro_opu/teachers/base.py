@@ -125,7 +125,7 @@ class BaseTeacher(Teacher, Generic[D]):
 
     @property
     def argument_names(self) -> tuple[str, ...]:
-        """Names of the arguments of what is called, with :data:`ANY`; none where it has none."""
+        """Names of the arguments of what is called, ``"**"`` where it takes any; often none."""
         return ()
 
     @property
