@@ -16,12 +16,13 @@ from pyro_opu.export import checked_path, write
 from pyro_opu.export.capture import Captured, captured
 from pyro_opu.inputs import InputLike
 from pyro_opu.ladder.files import FEW, OUTPUTS, ExactProgram, Exported, nearest_draws
-from pyro_opu.ladder.sums import Sums, sums_of
+from pyro_opu.ladder.sums import Sums, checked_levels, laid_out, sums_of
 from pyro_opu.metrics.uncertainty import table_of
 from pyro_opu.parts import Outcome, Part, by_part
 from pyro_opu.programs.batched import BatchedPredictive
-from pyro_opu.programs.posterior import Said
+from pyro_opu.programs.posterior import PROBS, SAID, Said
 from pyro_opu.programs.recorder import NotRecorded
+from pyro_opu.programs.vmap import Draws
 from pyro_opu.rng import exclusive, full_precision
 from pyro_opu.teachers import PredictiveTeacher, Source, Teacher, as_teacher
 from pyro_opu.teachers.base import BaseTeacher
@@ -140,7 +141,9 @@ class Exact(Teacher):
 
     def probs(self, x: InputLike, num_draws: int | None = None) -> Tensor:
         """Class probabilities ``(S, N, C)`` of joint posterior draws; see :meth:`log_probs`."""
-        return self.log_probs(x, num_draws).exp()
+        found = self._whole(x, num_draws, PROBS)
+        self.outcome.check_classes("a posterior")
+        return found
 
     def log_probs(self, x: InputLike, num_draws: int | None = None) -> Tensor:
         """Log class probabilities ``(S, N, C)``.
@@ -159,8 +162,7 @@ class Exact(Teacher):
 
     def draws(self, x: InputLike, num_draws: int | None = None) -> Tensor:
         """What joint draws say of the inputs, ``(S, N, K)``: a teacher's ``draws``."""
-        found = self._whole(x, num_draws)
-        return self.outcome.plain(found)
+        return self._whole(x, num_draws, PROBS)
 
     @torch.no_grad()
     @full_precision()
@@ -188,7 +190,7 @@ class Exact(Teacher):
                 "`source` must hold at least 2 draws, to say how they differ; it holds one. Call "
                 ".draws(x), or export(path, x, outputs='mean, aleatoric')."
             )
-        levels = _checked_levels(quantiles)
+        levels = checked_levels(quantiles)
         parts = self.outcome.parts
         found: dict[str, list[Any]] = {part.site: [] for part in parts}
         start = 0
@@ -196,7 +198,7 @@ class Exact(Teacher):
             for site, table in self._of_block(parts, x[start : start + rows], answers, levels):
                 found[site].append(table)
             start += rows
-        by_site = {part.site: _laid_out(part, found[part.site]) for part in parts}
+        by_site = {part.site: laid_out(part, found[part.site]) for part in parts}
         return self.outcome.shown(by_site)
 
     @torch.no_grad()
@@ -324,17 +326,17 @@ class Exact(Teacher):
         return x if rows is None else x[:rows]
 
     def _of_block(
-        self, parts: Sequence[Part], x: Tensor, answers: Iterator[Tensor], levels: Tensor | None
+        self, parts: Sequence[Part], x: Tensor, answers: Iterator[Draws], levels: Tensor | None
     ) -> Iterator[tuple[str, Any]]:
         """Tables of the sites at a block of rows."""
         sums: list[Sums] = []
         kept: list[list[Tensor]] = [[] for _ in parts]
-        for said in answers:
-            values = by_part(said, parts)
+        for found in answers:
+            values = by_part(found[SAID], parts)
             if not sums:
                 sums = [sums_of(p, v[0], x) for p, v in zip(parts, values, strict=True)]
             for each, value, keep in zip(sums, values, kept, strict=True):
-                each.add(value)
+                each.add(value, found.get(PROBS))
                 if levels is not None:
                     keep.append(value)
         for part, each, keep in zip(parts, sums, kept, strict=True):
@@ -350,27 +352,33 @@ class Exact(Teacher):
 
     @torch.no_grad()
     @full_precision()
-    def _whole(self, x: InputLike, num_draws: int | None) -> Tensor:
+    def _whole(self, x: InputLike, num_draws: int | None, name: str = SAID) -> Tensor:
+        """What draws say of the inputs; as a teacher's ``draws`` gives it by the name of PROBS."""
         x = self._look(x)
         said = self._said_at(x)
         if said is None:
             assert self._held is not None
-            return self._held.streamed(x, num_draws)
-        whole = said.whole(x)
+            whole = self._held.streamed(x, num_draws)
+            return self.outcome.plain(whole) if name == PROBS else whole
+        direct = name == PROBS and name in said.bound.recorded.names
+        whole = said.whole(x, PROBS if direct else SAID)
         if num_draws is not None and self._held is not None:
             index = torch.randperm(len(whole))[: self._held._checked(num_draws)]
             whole = whole[index.sort().values.to(whole.device)]
-        return self.outcome.checked(whole, len(x), True)
+        if direct and said.proved and not torch.isnan(whole.sum()):
+            return whole
+        whole = self.outcome.checked(whole.log() if direct else whole, len(x), not said.proved)
+        return self.outcome.plain(whole) if name == PROBS else whole
 
-    def _blocks(self, x: Tensor) -> Iterator[tuple[int, Iterator[Tensor]]]:
+    def _blocks(self, x: Tensor) -> Iterator[tuple[int, Iterator[Draws]]]:
         """Rows of each block, and what successive draws say of them."""
         said = self._said_at(x)
         if said is None:
             assert self._held is not None
             for block in self._held.stream(x):
-                yield block.shape[1], iter([block])
+                yield block.shape[1], iter([{SAID: block}])
         else:
-            yield from said.blocks(x)
+            yield from said.blocks(x, *(n for n in (SAID, PROBS) if n in said.bound.recorded.names))
 
     def _look(self, x: Any) -> Tensor:
         """Inputs as one tensor; at the first the posterior is looked at, and its draws are held."""
@@ -404,7 +412,8 @@ class Exact(Teacher):
         """The record, or why there is none."""
         assert self._held is not None
         try:
-            return Said(self._held.posterior_program(x), x, self.chunk_size)
+            single = len(self.outcome.parts) == 1 and self.outcome.kind == "classes"
+            return Said(self._held.posterior_program(x), x, self.chunk_size, single)
         except Exception as error:  # noqa: BLE001 - whatever cannot be recorded is evaluated
             return (str(error).splitlines() or [type(error).__name__])[0]
 
@@ -494,27 +503,3 @@ def _observed(part: Part, said: Tensor) -> tuple[Tensor, Tensor]:
         f"`source` observes {part.described}, of which a draw says mean and variance alone. Pass a "
         "Predictive, which samples it, or call .draws(x)."
     )
-
-
-def _laid_out(part: Part, tables: list[Any]) -> Any:
-    """Tables of successive rows as one, each number of a row in its place."""
-    if len(tables) == 1 and not part.shape:
-        return tables[0]
-    found: dict[str, Tensor] = {}
-    for name in tables[0].to_dict():
-        axis = 1 if name == "quantiles" else 0
-        values = torch.cat([table[name] for table in tables], axis)
-        found[name] = values.unflatten(axis, (-1, *part.shape)) if part.shape else values
-    return replace(tables[0], **found)
-
-
-def _checked_levels(quantiles: Sequence[float] | None) -> Tensor | None:
-    if quantiles is None:
-        return None
-    levels = torch.as_tensor(quantiles, dtype=torch.float64).reshape(-1)
-    if not len(levels) or not bool(((levels >= 0) & (levels <= 1)).all()):
-        raise ArgumentError(
-            f"`quantiles` must be levels between 0 and 1; got {quantiles!r}. For a central "
-            "interval of 90 % pass (0.05, 0.95)."
-        )
-    return levels

@@ -93,8 +93,7 @@ class ExactProgram(FileProgram):
         self.form, self.dtype, self.parts = form, x.dtype, tuple(parts)
         self.argument, self.kind = "source", kind
         self.advice = "Distil it, and export the student."
-        self.trunk, self.late = bound.trunk, bound.late
-        self.place = bound.recorded.names.index(SAID)
+        self.trunk, self.late = bound.trunk, bound.only(SAID)
         values = bound.values if index is None else bound.values_of(index)
         self.count = bound.num_draws if index is None else len(index)
         for number, value in enumerate(values):
@@ -213,7 +212,7 @@ class ExactProgram(FileProgram):
         rows = x.shape[0]
         values = [getattr(self, f"draws_{number}") for number in range(self.num_values)]
         trunk = self.trunk.forward(rows, x)
-        found: Tensor = self.late.forward(self.count, rows, *values, *trunk, x)[self.place]
+        found: Tensor = self.late.forward(self.count, rows, *values, *trunk, x)[0]
         return found
 
     def _prefix(self, part: Part) -> str:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from pyro_opu.checks import ArgumentError
 from pyro_opu.distributions.measures import DrawMeasures, Measures, NormalMeasures
 from pyro_opu.parts import Part
 
-__all__ = ["Sums", "sums_of"]
+__all__ = ["Sums", "checked_levels", "laid_out", "sums_of"]
+
+#: Draws that are added up in their own precision.
+TOGETHER = 16
 
 
 class Sums:
@@ -32,10 +38,10 @@ class Sums:
 
     law: ClassVar[type[Measures]] = NormalMeasures
 
-    def add(self, said: Tensor) -> None:
-        """Add draws ``(s, M, width)``."""
+    def add(self, said: Tensor, probs: Tensor | None = None) -> None:
+        """Add draws ``(s, M, width)``, of which the exponential may be known."""
         self.count += len(said)
-        found = [each.sum(0, dtype=torch.float64) for each in self._terms(said)]
+        found = [_total(each) for each in self._terms(said, probs)]
         before = self._sums or [torch.zeros((), dtype=torch.float64)] * len(found)
         self._sums = [a + b for a, b in zip(before, found, strict=True)]
 
@@ -43,7 +49,7 @@ class Sums:
         """Averages over the draws."""
         return [total / self.count for total in self._sums]
 
-    def _terms(self, said: Tensor) -> list[Tensor]:
+    def _terms(self, said: Tensor, probs: Tensor | None = None) -> list[Tensor]:
         raise NotImplementedError
 
     def numbers(self, said: Tensor) -> Tensor:
@@ -60,10 +66,10 @@ class ClassSums(Sums):
 
     law: ClassVar[type[Measures]] = DrawMeasures
 
-    def _terms(self, said: Tensor) -> list[Tensor]:
+    def _terms(self, said: Tensor, probs: Tensor | None = None) -> list[Tensor]:
         log_probs = said.clamp_min(math.log(torch.finfo(said.dtype).tiny))
-        probs = said.exp()
-        return [probs, log_probs, probs * log_probs, probs * (1.0 - probs)]
+        probs = said.exp() if probs is None else probs
+        return [probs, log_probs, probs * log_probs, (1.0 - probs).mul_(probs)]
 
     def numbers(self, said: Tensor) -> Tensor:
         """Probabilities, and entropies that weigh as much."""
@@ -128,7 +134,7 @@ class RealSums(Sums):
         super().__init__(like)
         self._near = like[..., 0].double()  # of the means, so that squares do not cancel
 
-    def _terms(self, said: Tensor) -> list[Tensor]:
+    def _terms(self, said: Tensor, probs: Tensor | None = None) -> list[Tensor]:
         off = said[..., 0].double() - self._near
         return [off, off.square(), (2 * said[..., 1].double()).exp()]
 
@@ -138,6 +144,15 @@ class RealSums(Sums):
         made = NormalMeasures(self._near + off, noise, between)
         made.dtype = self.dtype
         return made
+
+
+def _total(terms: Tensor) -> Tensor:
+    """The sum over draws in float64, of a few each in the precision that they have."""
+    if terms.dim() == 3 and terms.stride(-1) > terms.stride(1):  # rows lie side by side
+        return _total(terms.mT).mT
+    whole = len(terms) // TOGETHER * TOGETHER
+    few = terms[:whole].unflatten(0, (-1, TOGETHER)).sum(1).sum(0, dtype=torch.float64)
+    return few + terms[whole:].sum(0, dtype=torch.float64) if whole < len(terms) else few
 
 
 def sums_of(part: Part, like: Tensor, x: Tensor) -> Sums:
@@ -152,3 +167,28 @@ def sums_of(part: Part, like: Tensor, x: Tensor) -> Sums:
     if trials is not None:
         return TrialSums(like, trials)
     return (ClassSums if part.on_simplex else RealSums)(like)
+
+
+def laid_out(part: Part, tables: list[Any]) -> Any:
+    """Tables of successive rows as one, each number of a row in its place."""
+    if len(tables) == 1 and not part.shape:
+        return tables[0]
+    found: dict[str, Tensor] = {}
+    for name in tables[0].to_dict():
+        axis = 1 if name == "quantiles" else 0
+        values = torch.cat([table[name] for table in tables], axis)
+        found[name] = values.unflatten(axis, (-1, *part.shape)) if part.shape else values
+    return replace(tables[0], **found)
+
+
+def checked_levels(quantiles: Sequence[float] | None) -> Tensor | None:
+    """Levels of quantiles in float64, if there are any."""
+    if quantiles is None:
+        return None
+    levels = torch.as_tensor(quantiles, dtype=torch.float64).reshape(-1)
+    if not len(levels) or not bool(((levels >= 0) & (levels <= 1)).all()):
+        raise ArgumentError(
+            f"`quantiles` must be levels between 0 and 1; got {quantiles!r}. For a central "
+            "interval of 90 % pass (0.05, 0.95)."
+        )
+    return levels

@@ -198,6 +198,8 @@ class Part(ABC):
 
 def by_part(values: Tensor, parts: Sequence[Part]) -> list[Tensor]:
     """Draws ``(S, N, K)`` as ``(S, N L, width)`` of each part, whose numbers become rows."""
+    if len(parts) == 1 and parts[0].columns == 1:
+        return [values]
     split = values.split([part.columns * part.width for part in parts], -1)
     pairs = zip(split, parts, strict=True)
     return [each.reshape(len(values), -1, part.width) for each, part in pairs]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +12,17 @@ import torch
 from torch import Tensor, fx
 
 from pyro_opu.programs.agreement import close
-from pyro_opu.programs.recorded import Recorded, Size, after, is_random, is_view, output, sized
+from pyro_opu.programs.algebra import after, is_random, is_view, output, width
+from pyro_opu.programs.quick import compiled
+from pyro_opu.programs.recorded import Recorded, Size, sized
 from pyro_opu.programs.vmap import Draws
 
 #: Numbers that are kept of a draw, in multiples of those in it, where they follow from it alone.
 KEPT = 4
 #: Numbers in the widest tensor of a block, of which the quickest is found.
 TRIED, QUICK = (2**15, 2**17, 2**19), 2**17
+#: How often each way is timed; seconds of all draws from which another program may be quicker.
+TIMES, LONG = 3, 0.02
 aten = torch.ops.aten
 #: Operations whose numbers are what lies in memory.
 _UNSET = {
@@ -57,6 +60,8 @@ class Bound:
                 self.values = list(early(self.num_draws, 0, *draws.values()))
         self._cuts = [cuts[node.name] for node in output(early)]
         self._own = _made_anew(self.late)
+        self._begin = compiled(self.trunk)
+        self._ends: dict[tuple[str, ...], Callable[..., list[Tensor]]] = {}
 
     def values_of(self, index: Tensor) -> list[Tensor]:
         """The values under some of the draws."""
@@ -68,23 +73,42 @@ class Bound:
         pairs = zip(self.values, self._cuts, strict=True)
         return [value if cut is None else cut.block(value, start, stop) for value, cut in pairs]
 
+    def width(self, rows: int) -> int:
+        """Numbers in the widest tensor that a draw makes of so many rows in a call."""
+        return width(self.late, rows)
+
+    def only(self, name: str) -> fx.GraphModule:
+        """``late`` without what is needed for other outputs than this."""
+        return _part(self.late, _given(self.late), [self._output(name)], set())
+
+    def _output(self, name: str) -> fx.Node:
+        return output(self.late)[self.recorded.names.index(name)]
+
     def __call__(self, inputs: Sequence[Tensor], block: slice = slice(None)) -> Draws:
         """What the program gives under a block of the draws."""
         return self.at(inputs)(block)
 
-    def at(self, inputs: Sequence[Tensor]) -> Callable[[slice], Draws]:
-        """What the program gives at these inputs, by the block of draws."""
+    def at(
+        self, inputs: Sequence[Tensor], names: Sequence[str] | None = None
+    ) -> Callable[[slice], Draws]:
+        """What the program gives at these inputs, of these names, by the block of draws."""
         rows = self.recorded.of_rows(inputs)
-        trunk = self.trunk.forward(rows, *inputs)
+        trunk = self._begin(rows, *inputs)
+        wanted = tuple(self.recorded.names if names is None else names)
+        if (run := self._ends.get(wanted)) is None:
+            places = [self.recorded.names.index(name) for name in wanted]
+            run = self._ends[wanted] = compiled(self.late, places)
+        pairs = zip(self.recorded.names, self._own, strict=True)
+        shared = [name for name, own in pairs if not own and name in wanted]
 
         def under(block: slice) -> Draws:
             start, stop, _ = block.indices(self.num_draws)
             values = self.values if stop - start == self.num_draws else self._under(start, stop)
-            found = self.late.forward(stop - start, rows, *values, *trunk, *inputs)
-            return {
-                name: value if own else value.clone(memory_format=torch.contiguous_format)
-                for name, value, own in zip(self.recorded.names, found, self._own, strict=True)
-            }
+            made = run(stop - start, rows, *values, *trunk, *inputs)
+            found = dict(zip(wanted, made, strict=True))
+            for name in shared:
+                found[name] = found[name].clone(memory_format=torch.contiguous_format)
+            return found
 
         return under
 
@@ -176,7 +200,7 @@ def _split(
     """
     nodes = list(program.graph.nodes)
     numbers, taken = nodes[:2], nodes[2 : 2 + draws]
-    given = [node for node in nodes if node.op == "placeholder"][2 + draws :]
+    given = _given(program)[2 + draws :]
     of_draws = after(program, lambda node: node is numbers[0] or node in taken)
     of_inputs = after(program, lambda node: node in given or node is numbers[1] or is_random(node))
     late = set(of_inputs)
@@ -211,6 +235,10 @@ def _made_anew(program: fx.GraphModule) -> list[bool]:
     return found
 
 
+def _given(program: fx.GraphModule) -> list[fx.Node]:
+    return [node for node in program.graph.nodes if node.op == "placeholder"]
+
+
 def _part(
     program: fx.GraphModule, given: list[fx.Node], wanted: list[fx.Node], without: set[fx.Node]
 ) -> fx.GraphModule:
@@ -238,16 +266,21 @@ def put(found: Draws, block: slice, values: Draws, size: int) -> None:
 
 
 class Pace:
-    """In blocks of how many draws the work goes quickest, found while it is done.
+    """How the work goes quickest, found while it is done: in blocks of how many draws.
+
+    Where it takes long, the original that the record stands for is timed too, and kept if quicker.
 
     Attributes:
         size: Draws of the next block.
+        by_original: Whether it is done by the original.
     """
 
-    def __init__(self, sizes: Sequence[int]) -> None:
-        self._left = [*sizes, *sizes] if len(sizes) > 1 else []
-        self._seconds: dict[int, float] = {}
-        self.size = self._left.pop(0) if self._left else sizes[0]
+    def __init__(self, draws: int, sizes: Sequence[int], original: bool = False) -> None:
+        self._draws = draws
+        self._left = [(size, False) for size in sizes] * TIMES if len(sizes) > 1 or original else []
+        self._original = sizes[-1] if original else 0
+        self._seconds: dict[tuple[int, bool], float] = {}
+        self.size, self.by_original = self._left.pop(0) if self._left else (sizes[0], False)
 
     @classmethod
     def of(cls, draws: int, width: int, most: int, timed: bool) -> Pace:
@@ -257,16 +290,33 @@ class Pace:
         is one that is quick for most programs.
         """
         numbers = [each for each in (*TRIED, most) if each <= most] if timed else [min(QUICK, most)]
-        return cls(sorted({max(1, min(draws, each // width)) for each in numbers}))
+        sizes = sorted({max(1, min(draws, each // width)) for each in numbers})
+        return cls(draws, sizes, timed)
 
-    @contextmanager
-    def timed(self, draws: int) -> Iterator[None]:
-        """Inside, a block of so many draws is done."""
-        began = time.perf_counter()
-        yield
-        if draws == self.size and self._left:
-            seconds = (time.perf_counter() - began) / draws
-            self._seconds[draws] = min(seconds, self._seconds.get(draws, math.inf))
-            self.size = self._left.pop(0)
-            if not self._left:
-                self.size = min(self._seconds, key=self._seconds.__getitem__)
+    def blocks(
+        self, run: Callable[[slice], Draws], original: Callable[[slice], Draws]
+    ) -> Iterator[tuple[slice, Draws]]:
+        """Blocks of draws and what is found of them, each in the way whose turn it is.
+
+        What is done with a block before the next is asked for counts as the work.
+        """
+        start = 0
+        while start < self._draws:
+            way = self.size, self.by_original
+            block = slice(start, min(self._draws, start + self.size))
+            began = time.perf_counter()
+            yield block, (original if self.by_original else run)(block)
+            start = block.stop
+            if self._left and way == (start - block.start, self.by_original):
+                self._note(way, (time.perf_counter() - began) / self.size)
+
+    def _note(self, way: tuple[int, bool], seconds: float) -> None:
+        """The time of a draw by the way whose turn it was."""
+        self._seconds[way] = min(seconds, self._seconds.get(way, math.inf))
+        self.size, self.by_original = self._left.pop(0)
+        if not self._left:
+            best = min(self._seconds, key=self._seconds.__getitem__)
+            if self._original and self._seconds[best] * self._draws > LONG:
+                self._left, self._original = [(self._original, True)] * TIMES + [best], 0
+                best = self._left.pop(0)
+            self.size, self.by_original = best

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from pyro_opu.programs.agreement import gaps
+from pyro_opu.programs.algebra import is_simplex, output
 from pyro_opu.programs.bound import Bound, Pace
 from pyro_opu.programs.recorded import VALID, Recorded, few
 from pyro_opu.programs.recorder import NotRecorded, Together
@@ -16,8 +17,8 @@ from pyro_opu.programs.watched import Watched
 from pyro_opu.rng import exclusive, preserve_rng, seeded
 from pyro_opu.utils.chunks import joined, numbers_at_once
 
-#: The one output of a posterior's program.
-SAID = "said"
+#: The output of a posterior's program, and its exponential, where that is probabilities.
+SAID, PROBS = "said", "probs"
 #: Draws under which a record is compared with the program; rows of a block.
 COMPARED, ROWS = 2, 2**10
 
@@ -47,24 +48,30 @@ class Said:
         posterior: Program and draws.
         x: Inputs of the shape and dtype of all later ones.
         most: Numbers in the widest tensor of a block; by default as many as keep the device busy.
+        logs: Whether what is said are logarithms of probabilities, which are recorded too.
 
     Attributes:
         bound: The record with its draws.
         watched: What it holds besides these.
+        proved: Whether rows of probabilities must sum to one, or be NaN.
 
     Raises:
         NotRecorded: the program is not one sequence of operations for all numbers of rows.
     """
 
-    def __init__(self, posterior: PosteriorProgram, x: Tensor, most: int | None = None) -> None:
+    def __init__(
+        self, posterior: PosteriorProgram, x: Tensor, most: int | None = None, logs: bool = False
+    ) -> None:
         self.posterior, self.most = posterior, most
+        self._together = _with_probs(posterior.program) if logs else posterior.program
         with preserve_rng():
-            recorded = Recorded(posterior.program, posterior.draws, [x])
+            recorded = Recorded(self._together, posterior.draws, [x])
         self.bound = Bound(recorded, posterior.draws)
+        self.proved = logs and is_simplex(output(recorded.program)[recorded.names.index(PROBS)])
         self.watched = Watched([recorded], posterior.draws)
-        self._width = recorded.width(1)
-        self._checked: set[int] = set()
-        self._paces: dict[int, Pace] = {}
+        self._width = self.bound.width(1)
+        self._checked: dict[int, bool] = {}
+        self._paces: dict[Hashable, Pace] = {}
 
     @property
     def is_random(self) -> bool:
@@ -77,24 +84,24 @@ class Said:
         Raises:
             NotRecorded: it says something else, or other numbers could not be sampled.
         """
-        if len(x) in self._checked:
-            return
-        draws = few(self.posterior.draws, COMPARED)
-        with exclusive():
-            with seeded(0):
-                expected = self.posterior.program(draws, [x])
-            with seeded(0):
-                found = self.bound.recorded(draws, [x])
-        if gaps(found, expected):
+        agrees = self._checked.get(len(x))
+        if agrees is None:
+            draws = few(self.posterior.draws, COMPARED)
+            with exclusive():
+                with seeded(0):
+                    expected = self._together(draws, [x])
+                with seeded(0):
+                    found = self.bound.recorded(draws, [x])
+            agrees = self._checked[len(x)] = not gaps(found, expected)
+        if not agrees:
             raise NotRecorded(f"it answers {len(x)} rows in another way")
-        self._checked.add(len(x))
 
-    def blocks(self, x: Tensor) -> Iterator[tuple[int, Iterator[Tensor]]]:
-        """Rows of each block, and their answers ``(s, n, K)`` by successive draws."""
+    def blocks(self, x: Tensor, *names: str) -> Iterator[tuple[int, Iterator[Draws]]]:
+        """Rows of each block, and their answers ``(s, n, K)`` by successive draws, by name."""
         rows = self.rows_at_once(x)
         for block in x.split(rows) if len(x) > rows else (x,):
             self.check(block)
-            yield len(block), self._by_draws(block)
+            yield len(block), self._by_draws(block, names)
 
     def rows_at_once(self, x: Tensor) -> int:
         """Rows of a block: one draw fits, and what is said under all."""
@@ -103,23 +110,31 @@ class Said:
     def _most(self, x: Tensor) -> int:
         return self.most or numbers_at_once(x.device)
 
-    def _by_draws(self, x: Tensor) -> Iterator[Tensor]:
-        size, key = self.posterior.num_draws, len(x).bit_length()
+    def _by_draws(self, x: Tensor, names: Sequence[str]) -> Iterator[Draws]:
+        key = len(x).bit_length(), *names
         if (pace := self._paces.get(key)) is None:
-            width = self.bound.recorded.width(len(x))
+            size, width = self.posterior.num_draws, self.bound.width(len(x))
             pace = self._paces[key] = Pace.of(size, width, self._most(x), not self.is_random)
-        run = self.bound.at([x])
-        start = 0
-        while start < size:
-            block = slice(start, min(size, start + pace.size))
-            with pace.timed(block.stop - start):
-                found = run(block)
+        asked = (*names, VALID) if VALID in self.bound.recorded.names else names
+        run = self.bound.at([x], asked)
+
+        def original(block: slice) -> Draws:
+            return self._together({k: v[block] for k, v in self.posterior.draws.items()}, [x])
+
+        for _, found in pace.blocks(run, original):
             if not bool(found.get(VALID, True)):
                 raise NotRecorded("it samples what cannot be sampled")
-            yield found[SAID]
-            start = block.stop
+            yield found
 
-    def whole(self, x: Tensor) -> Tensor:
+    def whole(self, x: Tensor, name: str = SAID) -> Tensor:
         """All of it, ``(S, N, K)``."""
-        parts = [joined(list(answers), 0) for _, answers in self.blocks(x)]
+        parts = [joined([found[name] for found in each], 0) for _, each in self.blocks(x, name)]
         return joined(parts, 1)
+
+
+def _with_probs(program: Together) -> Together:
+    def together(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
+        found = program(draws, inputs)
+        return {**found, PROBS: found[SAID].exp()}
+
+    return together

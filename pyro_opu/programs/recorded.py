@@ -8,15 +8,22 @@ are one program for any number of draws and rows, which runs without Pyro and wi
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
 
+from pyro_opu.programs.algebra import (
+    after,
+    is_random,
+    output,
+    simplify,
+    width,
+    without_views,
+)
 from pyro_opu.programs.forms import rows_of
-from pyro_opu.programs.recorder import NotRecorded, Together, aten, one_run
+from pyro_opu.programs.recorder import NotRecorded, Together, one_run
 from pyro_opu.programs.vmap import Draws
 
 Corner = tuple[int, int]
@@ -24,17 +31,6 @@ Corner = tuple[int, int]
 VALID = "\0valid"
 #: Draws, and rows, at which a program is recorded.
 DRAWS, ROWS = (3, 5), (7, 11)
-#: Operations that change nothing where they keep the sizes.
-_VIEWS = {
-    aten.view.default,
-    aten._unsafe_view.default,
-    aten.expand.default,
-    aten.reshape.default,
-    aten.detach.default,
-    aten.alias.default,
-    aten.lift_fresh_copy.default,
-    aten.clone.default,
-}
 
 
 class Size(NamedTuple):
@@ -99,7 +95,10 @@ class Recorded:
         first = next(iter(graphs.values()))
         self.names, self.modules = list(first.names), first.modules
         self.program = _merged({corner: each.graph for corner, each in graphs.items()})
-        _simplify(self.program)
+        without_views(self.program)
+        valid = self.names.index(VALID) if VALID in self.names else None
+        simplify(self.program, valid, self._follow_from_draws())
+        self.program.recompile()
         varying = after(self.program, is_random)
         outputs = output(self.program)
         self.random = {
@@ -118,6 +117,13 @@ class Recorded:
         )
         return dict(zip(self.names, values, strict=True))
 
+    def _follow_from_draws(self) -> set[fx.Node]:
+        """Nodes that follow from draws and constants alone."""
+        nodes = list(self.program.graph.nodes)
+        own = {nodes[0], *nodes[2 : 2 + len(self._draws)]}
+        given = {node for node in nodes if node.op == "placeholder"} - own
+        return set(nodes) - after(self.program, lambda node: node in given or is_random(node))
+
     def constants(self) -> list[Any]:
         """What is in it besides draws and inputs: parameters and tensors of the model."""
         nodes = self.program.graph.nodes
@@ -125,12 +131,7 @@ class Recorded:
 
     def width(self, rows: int) -> int:
         """Numbers in the widest tensor that a draw makes of so many rows."""
-        counts = [
-            math.prod(size.at(1, rows) for size in node.meta["sizes"])
-            for node in self.program.graph.nodes
-            if node.op == "call_function" and "sizes" in node.meta and not is_view(node)
-        ]
-        return max(counts, default=1)
+        return width(self.program, rows)
 
     def of_rows(self, inputs: Sequence[Tensor]) -> int:
         """N of these inputs, or that which is fixed."""
@@ -235,51 +236,3 @@ def _alike(one: object, other: object) -> bool:
             and bool(torch.isclose(one, other, rtol=0, atol=0, equal_nan=True).all())
         )
     return type(one) is type(other) and bool(one == other or (one != one and other != other))
-
-
-def _simplify(program: fx.GraphModule) -> None:
-    """Leave out views and copies to what is there."""
-    graph = program.graph
-    for node in list(graph.nodes):
-        source = node.args[0] if node.op == "call_function" and node.args else None
-        if isinstance(source, fx.Node) and _is_same(node, source):
-            node.replace_all_uses_with(source)
-            graph.erase_node(node)
-        elif node.target in (aten.view.default, aten._unsafe_view.default):
-            node.target = aten.reshape.default  # what it is given may have other strides now
-    graph.eliminate_dead_code()
-    program.recompile()
-
-
-def _is_same(node: fx.Node, source: fx.Node) -> bool:
-    """Whether a node is its first argument."""
-    known = "sizes" in node.meta and "sizes" in source.meta
-    if not known or any(node.meta[key] != source.meta[key] for key in ("sizes", "dtype")):
-        return False
-    if node.target is aten.permute.default:
-        dims: Any = node.args[1]
-        return all(dim % len(dims) == i for i, dim in enumerate(dims))
-    copied = node.target is aten._to_copy.default and set(node.kwargs) <= {"dtype", "device"}
-    return copied or node.target in _VIEWS
-
-
-def is_view(node: fx.Node) -> bool:
-    return node.target in _VIEWS or bool(getattr(node.target, "is_view", False))
-
-
-def is_random(node: fx.Node) -> bool:
-    tags = getattr(node.target, "tags", ())
-    return node.op == "call_function" and torch.Tag.nondeterministic_seeded in tags
-
-
-def after(program: fx.GraphModule, begins: Callable[[fx.Node], bool]) -> set[fx.Node]:
-    """Nodes that depend on those where something begins, and these."""
-    found: set[fx.Node] = set()
-    for node in program.graph.nodes:
-        if begins(node) or any(each in found for each in node.all_input_nodes):
-            found.add(node)
-    return found
-
-
-def output(program: fx.GraphModule) -> list[fx.Node]:
-    return list(next(node for node in program.graph.nodes if node.op == "output").args[0])

@@ -17,7 +17,7 @@ from pyro_opu.programs.recorded import VALID, Recorded, few
 from pyro_opu.programs.recorder import Together
 from pyro_opu.programs.sites import arguments_of, unwrap
 from pyro_opu.programs.trace import Run, quiet, trace_of
-from pyro_opu.programs.vmap import Draws, vectorized
+from pyro_opu.programs.vmap import Draws, loop, vectorized
 from pyro_opu.programs.vmap_rewrites import later
 from pyro_opu.programs.watched import Watched
 from pyro_opu.utils.chunks import numbers_at_once
@@ -118,6 +118,7 @@ class SitePrograms:
         self._record(model.together(fresh, own_tensors[1]), latents, tensors)
         self._bound = None if self._guided else Bound(self._parts[-1][1], samples)
         self._watched = Watched([recorded for _, recorded in self._parts], samples)
+        self._model = model
         self._dims = {name: len(shape) for name, shape in model.shapes.items()}
         self._checked: set[int] = set()
         self._paces: dict[int, Pace] = {}
@@ -159,38 +160,43 @@ class SitePrograms:
         size, recorded = len(self._samples[""]), self._parts[-1][1]
         rows = recorded.of_rows(tensors)
         if (pace := self._paces.get(rows.bit_length())) is None:
-            width = recorded.width(rows)
+            width = (self._bound or recorded).width(rows)
             device = (tensors or [self._samples[""]])[0].device
             most = self._numbers or numbers_at_once(device)
             timed = not any(recorded.random for _, recorded in self._parts)
             pace = self._paces[rows.bit_length()] = Pace.of(size, width, most, timed)
+        run = None if self._bound is None else self._bound.at(tensors)
         found: Draws = {}
-        start = 0
-        while start < size:
-            block = slice(start, min(size, start + pace.size))
-            with pace.timed(block.stop - start):
-                values = self._block(block, tensors)
-            if values is None:
+        for block, values in pace.blocks(
+            lambda block: self._block(block, tensors, run), partial(self._looped, tensors=tensors)
+        ):
+            if not bool(values.pop(VALID, True)):
                 return None
-            if block.stop - start == size:
+            if block.stop - block.start == size:
                 found = values
-                break
-            put(found, block, values, size)
-            start = block.stop
-        return {name: found[name] for name in self._names}
+            else:
+                put(found, block, values, size)
+        return {name: found[name].contiguous() for name in self._names}
 
-    def _block(self, block: slice, tensors: Sequence[Tensor]) -> Draws | None:
-        """Values of the sites under a block of draws."""
-        if self._bound is not None:
-            names = (name for name in self._names if name in self._samples)
-            latents = {name: self._samples[name][block] for name in names}
-            found = self._bound(tensors, block)
+    def _looped(self, block: slice, tensors: Sequence[Tensor]) -> Draws:
+        """The sites by a run of the model for every draw."""
+        draws = {name: value[block] for name, value in self._samples.items()}
+        with quiet():
+            return loop(partial(self._model.laid_out, self._names, tensors=tensors), draws)
+
+    def _block(
+        self, block: slice, tensors: Sequence[Tensor], run: Callable[[slice], Draws] | None
+    ) -> Draws:
+        """Values of the sites under a block of draws, and whether all could be sampled."""
+        if run is not None:
+            latents, found = self._samples, run(block)
         else:
             latents = self._latents({"": self._samples[""][block]}, tensors)
-            if not bool(latents.get(VALID, True)):
-                return None
             found = self._parts[-1][1](latents, tensors)
+            if VALID in latents:
+                found[VALID] = found.get(VALID, latents[VALID]) & latents[VALID]
+            block = slice(None)
         for name in self._names:
             if name in latents:
-                found[name] = _with_ones(latents[name], 1, self._dims[name]).clone()
-        return found if bool(found.pop(VALID, True)) else None
+                found[name] = _with_ones(latents[name][block], 1, self._dims[name]).clone()
+        return found

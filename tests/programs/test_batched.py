@@ -304,9 +304,9 @@ class TestBlocks:
         seen: list[int] = []
         block = SitePrograms._block
 
-        def watched(self: SitePrograms, part: slice, tensors: Any) -> Any:
+        def watched(self: SitePrograms, part: slice, *given: Any) -> Any:
             seen.append(part.stop - part.start)
-            return block(self, part, tensors)
+            return block(self, part, *given)
 
         with mock.patch.object(SitePrograms, "_block", watched):
             for _ in range(4):

@@ -312,20 +312,54 @@ def test_a_size_goes_through_the_corners(values: dict[tuple[int, int], int], siz
     assert all(size.at(*corner) == value for corner, value in values.items())
 
 
+def settled(
+    pace: Pace, seconds: Callable[[int, bool], float], monkeypatch: pytest.MonkeyPatch
+) -> list[tuple[int, bool]]:
+    """Ways in which blocks are done, by a clock that the work moves."""
+    now, done = [0.0], []
+
+    def work(original: bool) -> Callable[[slice], Draws]:
+        def run(block: slice) -> Draws:
+            done.append((block.stop - block.start, original))
+            now[0] += seconds(*done[-1])
+            return {}
+
+        return run
+
+    monkeypatch.setattr("pyro_opu.programs.bound.time.perf_counter", lambda: now[0])
+    for _ in range(40):
+        blocks = [block for block, _ in pace.blocks(work(False), work(True))]
+        assert [block.start for block in blocks[1:]] == [block.stop for block in blocks[:-1]]
+        assert (blocks[0].start, blocks[-1].stop) == (0, pace._draws)
+    return done
+
+
 class TestPace:
-    def test_the_quickest_is_kept(self) -> None:
+    @pytest.mark.parametrize("best", [8, 32, 100])
+    def test_the_quickest_is_kept(self, best: int, monkeypatch: pytest.MonkeyPatch) -> None:
         pace = Pace.of(100, 2**12, 2**21, timed=True)
-        for _ in range(20):
-            with pace.timed(pace.size):
-                sum(range(100 * abs(pace.size - 32) + 1))
-        assert pace.size == 32
+        done = settled(pace, lambda size, _: 1e-6 * size * (1 + (size != best)), monkeypatch)
+        assert pace.size == best and not any(original for _, original in done)
+
+    @pytest.mark.parametrize("quicker", [True, False])
+    def test_what_takes_long_is_never_slower_than_the_original(
+        self, quicker: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pace = Pace.of(100, 2**12, 2**21, timed=True)
+        done = settled(
+            pace, lambda size, original: size * (1 + original * (1 - 2 * quicker) / 2), monkeypatch
+        )
+        assert pace.by_original == quicker
+        others = [original for _, original in done].count(not quicker)
+        assert 0 < others <= 12 or not quicker
 
     def test_what_is_random_does_not_depend_on_the_clock(self) -> None:
-        assert len({Pace.of(100, 2**12, 2**21, timed=False).size for _ in range(3)}) == 1
+        paces = [Pace.of(100, 2**12, 2**21, timed=False) for _ in range(3)]
+        assert len({pace.size for pace in paces}) == 1 and not any(pace._left for pace in paces)
 
     def test_no_block_is_larger_than_allowed(self) -> None:
         pace = Pace.of(100, 1000, 5000, timed=True)
-        assert max(pace.size, *pace._left, 1) <= 5
+        assert max(pace.size, *(size for size, _ in pace._left)) <= 5
 
 
 class TestModels:

@@ -1,0 +1,355 @@
+"""Operations of a recorded program in another order or number, with the same result to rounding.
+
+What is asked of numbers that cannot be otherwise is left out, an index is taken after what follows
+from the draws alone, and a logarithm and its exponential cancel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from operator import getitem
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx
+
+aten = torch.ops.aten
+#: Operations that change nothing where they keep the sizes.
+_VIEWS = {
+    aten.view.default,
+    aten._unsafe_view.default,
+    aten.expand.default,
+    aten.reshape.default,
+    aten.detach.default,
+    aten.alias.default,
+    aten.lift_fresh_copy.default,
+    aten.clone.default,
+}
+#: Operations on each number alone.
+POINTWISE = {
+    getattr(aten, name).default
+    for name in (
+        *("sigmoid", "exp", "log", "log1p", "neg", "tanh", "relu", "sqrt", "square", "abs"),
+        *("clamp", "clamp_min", "clamp_max", "softplus", "reciprocal", "expm1", "sin", "cos"),
+    )
+} | {
+    getattr(getattr(aten, name), kind)
+    for name in ("add", "sub", "mul", "div", "pow")
+    for kind in ("Tensor", "Tensor_Scalar", "Scalar")
+    if hasattr(getattr(aten, name), kind)
+}
+
+
+class Ends(NamedTuple):
+    """Between which numbers all of a node's are that are no NaN, which ``of`` has too."""
+
+    low: float
+    high: float
+    of: fx.Node
+
+
+_CLIPS = {aten.clamp_min.default: max, aten.clamp_max.default: min}
+_HOLDS: dict[Any, Callable[[Ends, float], bool]] = {
+    aten.ge.Scalar: lambda ends, c: ends.low >= c,
+    aten.gt.Scalar: lambda ends, c: ends.low > c,
+    aten.le.Scalar: lambda ends, c: ends.high <= c,
+    aten.lt.Scalar: lambda ends, c: ends.high < c,
+}
+
+
+def simplify(program: fx.GraphModule, valid: int | None, fixed: set[fx.Node]) -> None:
+    """Rewrite a program in place.
+
+    Args:
+        program: Of aten operations, with "sizes" and "dtype" in the meta of its nodes.
+        valid: Which of its outputs is whether all holds that is asked of numbers.
+        fixed: What follows from draws and constants alone.
+    """
+    graph = program.graph
+    for node in list(graph.nodes):
+        if node.op == "call_function":
+            for rewrite in (_normalised, _cancelled, _gathered_late):
+                found = rewrite(node, fixed)
+                if found is not None:
+                    node.replace_all_uses_with(found)
+                    break
+    if valid is not None:
+        ends = next(node for node in graph.nodes if node.op == "output")
+        _leave_out(ends.args[0][valid])
+    graph.eliminate_dead_code()
+
+
+def _new(
+    before: fx.Node, target: Any, args: tuple[Any, ...], like: fx.Node, **meta: Any
+) -> fx.Node:
+    """An operation before another, with the meta of a third."""
+    with before.graph.inserting_before(before):
+        node = before.graph.call_function(target, args)
+    node.meta = {**like.meta, **meta}
+    return node
+
+
+def _normalised(node: fx.Node, fixed: set[fx.Node]) -> fx.Node | None:
+    """Probabilities over their sum are themselves."""
+    if node.target is not aten.div.Tensor:
+        return None
+    probs, total = args(node)
+    is_sum = isinstance(total, fx.Node) and total.target is aten.sum.dim_IntList
+    kept = is_sum and len(args(total)) > 2 and args(total)[2] is True and not total.kwargs
+    return probs if kept and args(total)[0] is probs and _sums_to_one(total) else None
+
+
+def _sums_to_one(total: fx.Node) -> bool:
+    """Whether a sum is that of a softmax over its axis."""
+    probs, dims = args(total)[0], args(total)[1]
+    known = len(dims) == 1 and "sizes" in probs.meta
+    return known and _softmax_along(probs, dims[0] % len(probs.meta["sizes"]))
+
+
+def _softmax_along(probs: fx.Node, axis: int) -> bool:
+    """Whether a node is a softmax along an axis, or the transpose of one."""
+    while probs.target is aten.transpose.int:
+        axes = len(probs.meta["sizes"])
+        one, two = (each % axes for each in args(probs)[1:])
+        axis = {one: two, two: one}.get(axis, axis)
+        probs = args(probs)[0]
+    soft = probs.target is aten._softmax.default
+    return soft and bool(axis == args(probs)[1] % len(probs.meta["sizes"]))
+
+
+def _cancelled(node: fx.Node, fixed: set[fx.Node]) -> fx.Node | None:
+    """The exponential of a logarithm."""
+    if node.target is not aten.exp.default:
+        return None
+    return _exp(node, args(node)[0])
+
+
+def _exp(before: fx.Node, log: fx.Node) -> fx.Node | None:
+    if log.target is aten.stack.default:
+        each = [_exp(before, one) for one in args(log)[0]]
+        return _new(before, log.target, (each, *args(log)[1:]), log) if all(each) else None
+    if log.target is aten.transpose.int:
+        below = _exp(before, args(log)[0])
+        return below and _new(before, log.target, (below, *args(log)[1:]), log)
+    if log.target is aten.log.default:
+        found: fx.Node = args(log)[0]
+        return found
+    if log.target is aten.log1p.default:
+        below = args(log)[0]
+        if below.target is aten.neg.default:
+            return _new(before, aten.rsub.Scalar, (args(below)[0], 1), log)
+        return _new(before, aten.add.Scalar, (below, 1), log)
+    if log.target is aten._log_softmax.default:
+        return _new(before, aten._softmax.default, args(log), log)
+    return None
+
+
+def _gathered_late(node: fx.Node, fixed: set[fx.Node]) -> fx.Node | None:
+    """``f(a[index], b)`` is ``f(a, b)[index]`` where b is one number for all that is indexed.
+
+    Of draws alone it is then computed once.
+    """
+    given, picks = args(node), [each for each in node.all_input_nodes if picks_rows(each)]
+    if (
+        node.target not in POINTWISE
+        or node.kwargs
+        or not picks
+        or not isinstance(given[0], fx.Node)
+    ):
+        return None
+    axis, (source, index) = len(args(picks[0])[1]) - 1, args(picks[0])
+    sizes: tuple[Any, ...] = source.meta["sizes"]
+    if node.meta["sizes"] != (
+        *sizes[:axis],
+        *node.meta["sizes"][axis : axis + 1],
+        *sizes[axis + 1 :],
+    ):
+        return None
+    early = []
+    for each in given:
+        if isinstance(each, fx.Node) and each in picks:
+            each, other = args(each)
+            if other != index or each not in fixed:
+                return None
+        elif isinstance(each, fx.Node):
+            own = each.meta.get("sizes", sizes)
+            place = axis - len(sizes) + len(own)
+            if each not in fixed or (place >= 0 and own[place] != (1, 0, 0, 0)):
+                return None
+        early.append(each)
+    made = _new(node, node.target, tuple(early), node, sizes=sizes)
+    fixed.add(made)
+    return _new(node, aten.index.Tensor, (made, index), node)
+
+
+def picks_rows(node: fx.Node) -> bool:
+    """Whether rows are picked along one axis, by an index of one axis."""
+    if node.target is not aten.index.Tensor or "sizes" not in args(node)[0].meta:
+        return False
+    *before, index = args(node)[1]
+    if index is None or any(each is not None for each in before):
+        return False
+    return index.meta.get("dtype") is torch.int64 and len(index.meta["sizes"]) == 1
+
+
+def is_simplex(probs: fx.Node) -> bool:
+    """Whether rows are known to sum to one, or to be NaN: a softmax, or 1 - p and p."""
+    probs = _unclipped(probs)
+    axis = len(probs.meta.get("sizes", ())) - 1
+    if probs.target is aten.stack.default and len(args(probs)[0]) == 2:
+        rest, one = args(probs)[0]
+        apart = rest.target is aten.rsub.Scalar and args(rest)[1:] == (1,)
+        same = apart and _unclipped(args(rest)[0]) is _unclipped(one)
+        return same and args(probs)[1] in (-1, axis) and between(one, 0.0, 1.0)
+    return _softmax_along(probs, axis)
+
+
+def _unclipped(node: fx.Node) -> fx.Node:
+    """Probabilities before they were kept from being 0 and 1."""
+    while node.target in _CLIPS and not 1e-6 < args(node)[1] < 1 - 1e-6:
+        node = args(node)[0]
+    return node
+
+
+# What is asked of numbers ------------------------------------------------------------------------
+
+
+def _leave_out(valid: fx.Node) -> None:
+    """Ask of numbers that can only fail by being NaN whether they are, once."""
+    stack = args(valid)[0] if valid.target is aten.all.default else None
+    if not isinstance(stack, fx.Node) or stack.target is not aten.stack.default:
+        return
+    left: dict[fx.Node, fx.Node] = {}  # in order, each once
+    for asked in args(stack)[0]:
+        of = _only_nan(asked)
+        left[asked if of is None else _is_number(valid, of)] = asked
+    found = list({_key(node): node for node in left}.values())
+    if len(found) == 1:
+        valid.replace_all_uses_with(found[0])
+    else:
+        stack.args = (found,)
+
+
+def _key(node: fx.Node) -> Any:
+    total = args(node)[0] if node.target is aten.eq.Tensor else None
+    return (
+        args(total)[0] if isinstance(total, fx.Node) and total.target is aten.sum.default else node
+    )
+
+
+def _is_number(before: fx.Node, of: fx.Node) -> fx.Node:
+    total = _new(before, aten.sum.default, (of,), of, sizes=())
+    return _new(before, aten.eq.Tensor, (total, total), total, dtype=torch.bool)
+
+
+def _only_nan(asked: fx.Node) -> fx.Node | None:
+    """Numbers between known ends of which a comparison holds, unless one of them is NaN."""
+    holds = _HOLDS.get(asked.target)
+    if holds is None:
+        return None
+    extreme = args(asked)[0]
+    if extreme.target is getitem:
+        extreme = args(extreme)[0]
+    if extreme.target not in (aten.aminmax.default, aten.amin.default, aten.amax.default):
+        return None
+    ends = None if len(args(extreme)) > 1 or extreme.kwargs else _ends(args(extreme)[0])
+    return None if ends is None or not holds(ends, args(asked)[1]) else ends.of
+
+
+def args(node: fx.Node) -> tuple[Any, ...]:
+    """What an operation is given."""
+    return node.args
+
+
+def between(node: fx.Node, low: float, high: float) -> bool:
+    """Whether all numbers of a node are known to be there, or NaN."""
+    ends = _ends(node)
+    return ends is not None and low <= ends.low and ends.high <= high
+
+
+def _base(node: fx.Node) -> fx.Node:
+    """What a view is one of."""
+    while node.op == "call_function" and getattr(node.target, "is_view", False):
+        node = args(node)[0]
+    return node
+
+
+def _ends(node: fx.Node) -> Ends | None:
+    node = _base(node)
+    if node.target in _CLIPS:
+        ends, at = _ends(args(node)[0]), args(node)[1]
+        return ends and Ends(
+            _CLIPS[node.target](ends.low, at), _CLIPS[node.target](ends.high, at), ends.of
+        )
+    if node.target is aten.neg.default:
+        ends = _ends(args(node)[0])
+        return ends and Ends(-ends.high, -ends.low, ends.of)
+    if node.target in (aten.sigmoid.default, aten._softmax.default):
+        return Ends(0.0, 1.0, node)
+    if node.target is aten.exp.default:
+        return Ends(0.0, math.inf, node)
+    if node.target is aten.sum.dim_IntList and _sums_to_one(node):
+        return Ends(0.5, 2.0, _base(args(node)[0]))
+    return None
+
+
+# Graphs ------------------------------------------------------------------------------------------
+
+
+def without_views(program: fx.GraphModule) -> None:
+    """Leave out views and copies to what is there."""
+    graph = program.graph
+    for node in list(graph.nodes):
+        source = node.args[0] if node.op == "call_function" and node.args else None
+        if isinstance(source, fx.Node) and _is_same(node, source):
+            node.replace_all_uses_with(source)
+            graph.erase_node(node)
+        elif node.target in (aten.view.default, aten._unsafe_view.default):
+            node.target = aten.reshape.default  # what it is given may have other strides now
+    graph.eliminate_dead_code()
+    program.recompile()
+
+
+def _is_same(node: fx.Node, source: fx.Node) -> bool:
+    """Whether a node is its first argument."""
+    known = "sizes" in node.meta and "sizes" in source.meta
+    if not known or any(node.meta[key] != source.meta[key] for key in ("sizes", "dtype")):
+        return False
+    if node.target is aten.permute.default:
+        dims: Any = node.args[1]
+        return all(dim % len(dims) == i for i, dim in enumerate(dims))
+    copied = node.target is aten._to_copy.default and set(node.kwargs) <= {"dtype", "device"}
+    return copied or node.target in _VIEWS
+
+
+def is_view(node: fx.Node) -> bool:
+    return node.target in _VIEWS or bool(getattr(node.target, "is_view", False))
+
+
+def is_random(node: fx.Node) -> bool:
+    tags = getattr(node.target, "tags", ())
+    return node.op == "call_function" and torch.Tag.nondeterministic_seeded in tags
+
+
+def after(program: fx.GraphModule, begins: Callable[[fx.Node], bool]) -> set[fx.Node]:
+    """Nodes that depend on those where something begins, and these."""
+    found: set[fx.Node] = set()
+    for node in program.graph.nodes:
+        if begins(node) or any(each in found for each in node.all_input_nodes):
+            found.add(node)
+    return found
+
+
+def width(program: fx.GraphModule, rows: int) -> int:
+    """Numbers in the widest tensor that a program makes of a draw and so many rows."""
+    counts = [
+        math.prod(size.at(1, rows) for size in node.meta["sizes"])
+        for node in program.graph.nodes
+        if node.op == "call_function" and "sizes" in node.meta and not is_view(node)
+    ]
+    return max(counts, default=1)
+
+
+def output(program: fx.GraphModule) -> list[fx.Node]:
+    return list(next(node for node in program.graph.nodes if node.op == "output").args[0])
