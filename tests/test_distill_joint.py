@@ -154,15 +154,6 @@ def test_a_call_draws_labels_jointly(fast: OnePassPredictive) -> None:
     torch.testing.assert_close(drawn["probs"][:S].reshape(S, 2, 3)[:, 0], exact, rtol=0, atol=1e-5)
 
 
-def test_rows_of_a_marginal_student_are_independent() -> None:
-    fast = distill(SOURCE, X, num_steps=50, seed=0, progress=False)
-    assert not fast.joint
-    draws = fast.probs(NEW[:1].repeat(2, 1), 4000, seed=1)
-    assert torch.equal(draws, fast.probs(NEW[:1].repeat(2, 1), 4000, seed=1))
-    correlation = torch.corrcoef(draws[..., 0].T)[0, 1]
-    assert abs(float(correlation)) < 4 / 4000**0.5
-
-
 def test_draws_of_a_network_are_near_its_own(bent: OnePassPredictive, network: nn.Module) -> None:
     found = bent.report["joint"]
     assert not found["linear"]

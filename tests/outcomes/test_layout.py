@@ -215,15 +215,6 @@ class TestSwap:
         with pytest.raises(ValueError, match=r"must have shape \(N, 1, 8, 8\).*got \(5, 8, 8\)"):
             fast(x[:, 0])
 
-    @pytest.mark.parametrize("name", ["categorical", "p", "probs"])
-    def test_through_distill(self, name: str) -> None:
-        model, shape, _ = MODELS[name]
-        predictive, x = Predictive(model, samples_for(model, shape, 6)), torch.randn(20, D)
-        fast = distill(predictive, x, loss="moments", num_steps=4, progress=False, seed=0)
-        for rows in (1, 6, 3):
-            assert_same_form(fast, predictive, x[:rows])
-        assert fast(x=x[:3])["obs"].shape == (6, 3)
-
     def test_binary_site_is_the_second_column(self) -> None:
         """Both show the same draws of the same distribution."""
         model, shape, _ = MODELS["both"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 
 import numpy as np
@@ -93,16 +92,6 @@ def test_risk_coverage_of_a_perfect_ranking_is_the_oracle(ax):
     np.testing.assert_allclose(perfect, [0, 0, 0, 1 / 4, 2 / 5])
     np.testing.assert_allclose(oracle, perfect)
     assert [aurc(text) for text in labels(ax.get_legend())] == [0.13, 0.13]
-
-
-def test_risk_coverage_averages_over_the_orders_of_ties(ax):
-    scores, wrong = torch.tensor([0.0, 1.0, 1.0, 1.0, 2.0]), torch.tensor([0, 1, 0, 0, 1]).bool()
-    plots.risk_coverage({"tied": scores}, wrong, ax=ax)
-    curves = []
-    for middle in itertools.permutations([1, 2, 3]):
-        errors = wrong[[0, *middle, 4]].double()
-        curves.append((errors.cumsum(0) / torch.arange(1, 6)).numpy())
-    np.testing.assert_allclose(ax.lines[0].get_ydata(), np.mean(curves, axis=0))
 
 
 def test_risk_coverage_of_two_classifiers_has_two_oracles(ax):

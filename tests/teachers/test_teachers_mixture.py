@@ -14,7 +14,6 @@ from torch import nn
 import pyro_opu
 from pyro_opu.teachers import (
     BaseTeacher,
-    EnsembleTeacher,
     FunctionTeacher,
     MixtureTeacher,
     PredictiveTeacher,
@@ -147,15 +146,6 @@ class TestBlocks:
 
 
 class TestWhatIsWhich:
-    def test_sequences(self):
-        nets = [dropout(), dropout()]
-        assert isinstance(as_teacher(nets), EnsembleTeacher)  # of plain networks, as it was
-        assert isinstance(as_teacher(nn.ModuleList(nets)), EnsembleTeacher)
-        for source in ([finite(2)], (finite(2), as_teacher(nets)), [as_teacher(n) for n in nets]):
-            assert isinstance(as_teacher(source), MixtureTeacher)
-        # Among posteriors a network is one with dropout.
-        assert as_teacher([finite(2), dropout()]).probs(torch.zeros(1, 3)).shape == (4, 1, 4)
-
     def test_site_and_inputs_are_for_the_members(self):
         def several(n, x, y=None, z=None):
             weight = pyro.sample("weight", dist.Normal(torch.zeros(3, 4), 1.0).to_event(2))

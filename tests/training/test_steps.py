@@ -121,15 +121,6 @@ def test_critic_then_h_and_g_are_stepped() -> None:
     assert {"wasserstein", "log_likelihood", "critic gain", "critic penalty"} == parts.keys()
 
 
-def test_a_step_leaves_the_other_side_without_a_gradient() -> None:
-    guide = PredictiveGuide.for_inputs(inputs(), C, hidden=(8,))
-    phase = objective_phase(guide)
-    critic = phase.critics[0].optimizer.param_groups[0]["params"]
-    phase.student.step(0)
-    assert all(p.grad is None for p in critic)
-    assert all(p.grad is not None for p in guide.parameters())
-
-
 def test_schedule_rises_and_falls() -> None:
     factors = [cosine(1.0, 1000)(step) for step in range(1000)]
     assert factors[0] == 1 / 50 and max(factors) == factors[50] == 1.0
