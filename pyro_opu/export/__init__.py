@@ -131,7 +131,11 @@ def write(
     except torch.onnx.OnnxExporterError as error:
         raise ArgumentError(_inexpressible(module, error)) from error
     if path.suffix == ".onnx":
-        run = run_onnx(open_onnx(content)[0], list(inputs), module.outputs)
+        try:
+            session, _ = open_onnx(content)
+        except Exception as error:
+            raise ArgumentError(_inexpressible(module, error)) from error
+        run = run_onnx(session, list(inputs), module.outputs)
         wrong = differing(module, run, tuple(inputs.values()))
         if wrong:
             raise ArgumentError(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyro
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from pyro_opu.checks import ArgumentError, ArgumentTypeError, is_sequence
 from pyro_opu.distributions import Answer, as_answer
@@ -216,7 +216,21 @@ def trace(program: FileProgram, inputs: Arguments) -> torch.export.ExportedProgr
     for node in graph.graph.nodes:
         for note in _NOTES:
             node.meta.pop(note, None)
+        if node.target is torch.ops.aten.index.Tensor:
+            _widen_indices(graph.graph, node)
     return graph
+
+
+def _widen_indices(graph: fx.Graph, node: fx.Node) -> None:
+    """Take numbers by indices in int64, which ONNX asks for."""
+    for index in node.all_input_nodes[1:]:
+        value = index.meta["val"]
+        if value.dtype == torch.int32:
+            with graph.inserting_before(node):
+                options: dict[str, Any] = {"dtype": torch.int64}
+                wide = graph.call_function(torch.ops.aten._to_copy.default, (index,), options)
+            wide.meta["val"] = value.to(torch.int64)
+            node.replace_input_with(index, wide)
 
 
 def differing(

@@ -35,9 +35,9 @@ from pyro_opu.utils.tables import table
 
 __all__ = ["Advice", "advise"]
 
-#: Rows that are timed at most, from which more take as much longer; draws of the loop; and seconds
-#: in which a way is timed again and again.
-TIMED, LOOPED, REPEATED = 2000, 10, 0.3
+#: Rows that are timed at most, from which more take as much longer; draws of the loop; seconds in
+#: which a way is timed again and again; and those of a first call that is not repeated.
+TIMED, LOOPED, REPEATED, LONG = 2000, 10, 0.3, 5.0
 #: A student is worth it if it is so many times as fast, and pays within so many calls.
 FASTER, MOST_CALLS = 2.0, 10_000
 #: Milliseconds of an exact call above which its time is overhead, if all draws of a row take no
@@ -215,9 +215,9 @@ def _best(way: Callable[[Tensor], object], x: Tensor) -> float:
         if x.is_cuda:
             torch.cuda.synchronize(x.device)
         end = time.perf_counter()
-        if number or end - begun > REPEATED:
+        if number or end - begun > LONG:
             found = min(found, end - start)
-        if number and end - begun > REPEATED:
+        if end - begun > (REPEATED if number else LONG):
             break
     return 1000 * found
 

@@ -107,6 +107,26 @@ def test_an_onnx_file(kind: str, tmp_path: Path) -> None:
             torch.testing.assert_close(value, wanted, rtol=2e-3, atol=1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+def test_an_onnx_file_with_an_index(dtype: torch.dtype, tmp_path: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    draws = {"w": torch.randn(S, D, C), "a": torch.randn(S, 4, C)}
+
+    def said(draw: Any, x: Tensor, group: Tensor) -> Tensor:
+        return (x @ draw["w"] + draw["a"][group]).softmax(-1)
+
+    group = (torch.arange(len(X)) % 4).to(dtype)
+    posterior = exact((draws, said))
+    posterior.export(tmp_path / "exact.onnx", (X, group), outputs="mean, labels")
+    session = runtime.InferenceSession(str(tmp_path / "exact.onnx"))
+    assert [each.name for each in session.get_inputs()] == ["x", "group", "seed"]
+    given = {"x": X[:7], "group": group[:7], "seed": torch.tensor([1])}
+    mean, _ = session.run(None, {name: value.numpy() for name, value in given.items()})
+    wanted = posterior.uncertainty((X, group)).mean[:7]
+    torch.testing.assert_close(torch.as_tensor(mean), wanted, rtol=1e-4, atol=1e-6)
+
+
 def test_several_inputs_and_sites() -> None:
     def grouped(x: Tensor, group: Tensor, y: Tensor | None = None) -> None:
         a = pyro.sample("a", dist.Normal(torch.zeros(4), 1.0).to_event(1))
