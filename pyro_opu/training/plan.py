@@ -42,7 +42,8 @@ class Facts:
         weights, width: Numbers in all weights of the student, and units of its widest layer: the
             smaller side of its weight, so that inputs and classes do not count.
         pass_cost: Operations of its pass at an input, where it is large.
-        begins_near: Posterior draws whose mean errs as the student's does before the first step.
+        begins_near: Posterior draws whose mean errs as the student's does before the first step; 0
+            where it is not asked, as of one with :attr:`given_logits`.
         given_logits: Whether it begins with what normal logits average to, which is exact.
     """
 
@@ -65,7 +66,8 @@ class Facts:
         matrices = (p.flatten(1).shape for p in guide.parameters() if p.ndim > 1)
         weights = sum(p.numel() for p in guide.parameters())
         trunk = guide.trunk if isinstance(guide, PredictiveGuide) else None
-        near = request.guide_is_open and request.effort == "default"
+        given = isinstance(trunk, NetworkTrunk) and trunk.has_logits
+        near = request.guide_is_open and request.effort == "default" and not given
         large = request.guide_is_open and weights > tuned.MANY
         return cls(
             rows=len(x),
@@ -77,7 +79,7 @@ class Facts:
             width=max((min(shape) for shape in matrices), default=0),
             pass_cost=pass_operations(guide, held_out.x) if large else 0,
             begins_near=held_out.scores(guide)["draws"] if near else 0.0,
-            given_logits=isinstance(trunk, NetworkTrunk) and trunk.has_logits,
+            given_logits=given,
         )
 
     @property
