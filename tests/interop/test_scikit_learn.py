@@ -69,8 +69,9 @@ def test_every_check_of_scikit_learn() -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The student is worthless")
-def test_every_check_of_scikit_learn_of_a_regressor() -> None:
-    regressor = OnePassRegressor("linear", num_steps=8, random_state=0)
+@pytest.mark.parametrize("exact", [False, True])
+def test_every_check_of_scikit_learn_of_a_regressor(exact: bool) -> None:
+    regressor = OnePassRegressor("linear", num_steps=8, exact=exact, random_state=0)
     done = check_estimator(regressor, on_skip=None, on_fail=None, expected_failed_checks=DRAWN)
     failed = [each["check_name"] for each in done if each["status"] == "failed"]
     assert len(done) > 50 and not failed
