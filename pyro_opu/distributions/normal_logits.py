@@ -178,7 +178,7 @@ def _averaged(mean: Tensor, factor: Tensor, points: Tensor) -> tuple[Tensor, Ten
     old, new = ((small.square() * each).sum(0) for each in (relative, corrected))
     between = new + (left - left.mean(0)).square().mean(0) * new / old.clamp_min(LEAST_SHARE)
     within = (small * (1.0 - plain * (1.0 + relative))).sum(0) + (left * of_likeliest).mean(0)
-    found = within.log() - between.clamp_min(LEAST_SHARE).log() - unit
+    found = within.clamp_min(LEAST_SHARE).log() - between.clamp_min(LEAST_SHARE).log() - unit
     place = torch.where(classes == likeliest, 0, classes + (classes < likeliest).long())
     log_mean = whole.mT.gather(1, place)
     return log_mean[:, 1:] - log_mean[:, :1], found[:, None]

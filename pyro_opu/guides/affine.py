@@ -372,7 +372,7 @@ class AffineTrunk(MomentsTrunk):
                 m, f = mean[:, own], factor[..., own].unflatten(-1, (count, -1)).transpose(1, 2)
                 points = getattr(self, f"points_{kind.reads}")
                 found = averaged_logits(m.reshape(-1, kind.reads), f.flatten(0, 1), points)
-                answers.append(torch.cat(found, -1).reshape(len(x), count * kind.writes))
+                answers.append(torch.cat(found, -1).unflatten(0, (-1, count)).flatten(1))
             else:
                 m, v = (each[:, own].unflatten(-1, (count, -1)) for each in (mean, variance))
                 answers.append(kind.answer(m, v).flatten(1))

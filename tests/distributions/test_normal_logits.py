@@ -136,3 +136,11 @@ def test_one_logit_is_averaged_by_its_own_rule_and_rows_by_themselves(
     monkeypatch.setattr(normal_logits, "AT_ONCE", 7 * 3 * 128)
     for found, expected in zip(answer(mean, factor), whole, strict=True):
         torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("size", [1e3, 1e6, 1e12])
+def test_several_logits_that_vary_by_any_size_average_to_finite_numbers(size: float) -> None:
+    """Also where all draws are corners, of which nothing is left within."""
+    points, mean = logit_points(3), size * torch.tensor([[1.0, -0.5, 0.3]]).expand(50, 3)
+    logit, log_concentration = averaged_logits(mean, size * torch.randn(50, 3, 3), points)
+    assert logit.isfinite().all() and log_concentration.isfinite().all()
