@@ -1,6 +1,7 @@
 """Exact answers of 500 draws beside other exact ways, and which Pyro programs are a file.
 
 python -m benchmarks.exact             three models, ms of CPU at N = 1 and N = 1,000
+python -m benchmarks.exact --large     a million rows; a network with dropout before its head
 python -m benchmarks.exact --programs  programs of tests/programs: recorded, exported, and why not
 
 Class probabilities of all draws, one thread, all ways in one process and in turn, medians. By hand
@@ -10,6 +11,7 @@ is torch written for the model; NumPyro is its `Predictive` in one `jax.jit`, in
 from __future__ import annotations
 
 import argparse
+import resource
 import statistics
 import sys
 import tempfile
@@ -205,6 +207,29 @@ def speed() -> None:
                 print(f"  {name:30s} {value:10.3f} ms")
 
 
+def large() -> None:
+    """Rows per second of many, and what draws cost of which most is the same."""
+    torch.set_num_threads(1)
+    predictive, (few,), hand, theirs = logistic()
+    exact, x = pyro_opu.exact(predictive), torch.randn(10**6, few.shape[1])
+    for _ in range(4):
+        exact.uncertainty(x[:10_000])
+    before, begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    exact.uncertainty(x)
+    seconds = time.process_time() - begun
+    more = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    print(f"a million rows, uncertainty: {1e6 / seconds:.0f} rows/s, {more / 1000:.0f} MB more")
+    for name, ms in medians(jitted(predictive, theirs, (few,)), SECONDS).items():
+        print(f"  {name}, probabilities alone: {1e3 * len(few) / ms:.0f} rows/s")
+    nn, images = torch.nn, torch.randn(256, 1, 28, 28)
+    trunk = nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.MaxPool2d(4)
+    net = nn.Sequential(*trunk, nn.Flatten(), nn.Dropout(0.5), nn.Linear(1152, 10)).eval()
+    drawn = pyro_opu.exact(net, num_draws=100)
+    with torch.no_grad():
+        found = medians({"plain": lambda: net(images), "100": lambda: drawn.probs(images)}, SECONDS)
+    print(f"convolutions, 100 draws of dropout: {found['100'] / found['plain']:.2f} plain passes")
+
+
 def ways_of(
     session: Any, predictive: Predictive, few: tuple[Tensor, ...], hand: Way, theirs: Any
 ) -> tuple[dict[str, Way], float]:
@@ -292,5 +317,6 @@ def exported(program: Any) -> dict[str, Any]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--programs", action="store_true")
-    programs() if parser.parse_args().programs else speed()
+    for name, run in {"programs": programs, "large": large}.items():
+        parser.add_argument(f"--{name}", dest="run", action="store_const", const=run)
+    (parser.parse_args().run or speed)()

@@ -275,23 +275,25 @@ class Pace:
         by_original: Whether it is done by the original.
     """
 
-    def __init__(self, draws: int, sizes: Sequence[int], original: bool = False) -> None:
+    def __init__(self, draws: int, sizes: Sequence[int], original: int = 0) -> None:
         self._draws = draws
         self._left = [(size, False) for size in sizes] * TIMES if len(sizes) > 1 or original else []
-        self._original = sizes[-1] if original else 0
+        self._original = min(original, sizes[-1])
         self._seconds: dict[tuple[int, bool], float] = {}
         self.size, self.by_original = self._left.pop(0) if self._left else (sizes[0], False)
 
     @classmethod
-    def of(cls, draws: int, width: int, most: int, timed: bool) -> Pace:
+    def of(cls, draws: int, width: int, most: int, timed: bool, original: int) -> Pace:
         """One for draws that make tensors of ``width`` numbers, in blocks of ``most`` at most.
+
+        The original is timed by blocks of ``original`` draws at most.
 
         Where the work is not to depend on the clock, as what is drawn at random must not, the size
         is one that is quick for most programs.
         """
         numbers = [each for each in (*TRIED, most) if each <= most] if timed else [min(QUICK, most)]
         sizes = sorted({max(1, min(draws, each // width)) for each in numbers})
-        return cls(draws, sizes, timed)
+        return cls(draws, sizes, original if timed else 0)
 
     def blocks(
         self, run: Callable[[slice], Draws], original: Callable[[slice], Draws]

@@ -114,7 +114,7 @@ class Said:
         key = len(x).bit_length(), *names
         if (pace := self._paces.get(key)) is None:
             size, width = self.posterior.num_draws, self.bound.width(len(x))
-            pace = self._paces[key] = Pace.of(size, width, self._most(x), not self.is_random)
+            pace = self._paces[key] = Pace.of(size, width, self._most(x), not self.is_random, size)
         asked = (*names, VALID) if VALID in self.bound.recorded.names else names
         run = self.bound.at([x], asked)
 

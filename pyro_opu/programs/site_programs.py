@@ -25,6 +25,8 @@ from pyro_opu.utils.chunks import numbers_at_once
 Shape = tuple[int, ...]
 #: Draws that are compared.
 COMPARED = 2
+#: Draws by which the loop is timed.
+LOOPED = 2
 
 
 class Runs:
@@ -164,7 +166,7 @@ class SitePrograms:
             device = (tensors or [self._samples[""]])[0].device
             most = self._numbers or numbers_at_once(device)
             timed = not any(recorded.random for _, recorded in self._parts)
-            pace = self._paces[rows.bit_length()] = Pace.of(size, width, most, timed)
+            pace = self._paces[rows.bit_length()] = Pace.of(size, width, most, timed, LOOPED)
         run = None if self._bound is None else self._bound.at(tensors)
         found: Draws = {}
         for block, values in pace.blocks(
