@@ -13,6 +13,7 @@ from torch.nn.functional import logsigmoid, pad, softplus
 
 from pyro_opu.distributions.dirichlet import LOG_CONCENTRATION_RANGE, PredictiveDirichlet
 from pyro_opu.distributions.logistic_normal import normal_points
+from pyro_opu.distributions.measures import HALF
 
 __all__ = [
     "LEAST",
@@ -40,6 +41,8 @@ MOST_LOGIT, LEAST_SHARE = 80.0, 1e-12
 #: those of 10,000; share of a logit's variance that those before it do not say, and that is
 #: rounding; numbers of a block in the points.
 POINTS = 2**7
+#: Logits that are told from larger ones, and that float32 can subtract.
+LABELS, FARTHEST_LOGIT = 1e6, 1e30
 ROUNDING, AT_ONCE = 1e-10, 2**18
 #: Of the table of normal logits by their average and deviation: the ends of both, how many there
 #: are, and its rule, which has more nodes, for deviations of 8; of its inverse the ranges of the
@@ -128,6 +131,10 @@ def averaged_logits(mean: Tensor, factor: Tensor, points: Tensor) -> tuple[Tenso
     """
     if mean.shape[1] == 1:
         return averaged_logit(mean, factor.square().sum(1))
+    if mean.dtype in HALF:
+        wide = (each.float() for each in (mean, factor, points))
+        logits, log_concentration = averaged_logits(*wide)
+        return logits.to(mean.dtype), log_concentration.to(mean.dtype)
     most = max(1, AT_ONCE // points.numel())
     if torch.compiler.is_compiling() or len(mean) <= most:
         return _averaged(mean, factor, points)
@@ -138,6 +145,14 @@ def averaged_logits(mean: Tensor, factor: Tensor, points: Tensor) -> tuple[Tenso
 
 def _averaged(mean: Tensor, factor: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
     """:func:`averaged_logits` by the C - 1 other classes beside the likeliest."""
+    # Beyond `LABELS` all logits of a row may shrink together: its draws are labels.
+    mean, factor = (
+        mean.clamp(-FARTHEST_LOGIT, FARTHEST_LOGIT),
+        factor.clamp(-FARTHEST_LOGIT, FARTHEST_LOGIT),
+    )
+    most = torch.maximum(mean.abs().amax(-1), factor.abs().flatten(1).amax(-1))
+    shrink = LABELS / most.clamp_min(LABELS)
+    mean, factor = mean * shrink[:, None], factor * shrink[:, None, None]
     mean, factor = pad(mean, (1, 0)), pad(factor, (1, 0))
     classes = torch.arange(mean.shape[1], device=mean.device)
     likeliest = mean.argmax(-1, keepdim=True)
@@ -178,7 +193,8 @@ def _averaged(mean: Tensor, factor: Tensor, points: Tensor) -> tuple[Tensor, Ten
     old, new = ((small.square() * each).sum(0) for each in (relative, corrected))
     between = new + (left - left.mean(0)).square().mean(0) * new / old.clamp_min(LEAST_SHARE)
     within = (small * (1.0 - plain * (1.0 + relative))).sum(0) + (left * of_likeliest).mean(0)
-    found = within.clamp_min(LEAST_SHARE).log() - between.clamp_min(LEAST_SHARE).log() - unit
+    within, between = (each.clamp_min(LEAST_SHARE) for each in (within, between))
+    found = within.log() - between.log() - unit
     place = torch.where(classes == likeliest, 0, classes + (classes < likeliest).long())
     log_mean = whole.mT.gather(1, place)
     return log_mean[:, 1:] - log_mean[:, :1], found[:, None]

@@ -111,6 +111,14 @@ def test_the_ends_are_finite() -> None:
             torch.testing.assert_close(log_mean.exp(), expected)
 
 
+@pytest.mark.parametrize("far", [1e10, 1e30, 3e38])
+def test_far_logits_are_finite_whichever_are_the_largest(far: float) -> None:
+    """Draws are labels: what is left within them is rounding, of either sign."""
+    mean, factor = (far / 10 * each.float() for each in drawn(4, 50, 3.0, 1.0))
+    log_mean, g = answer(mean, factor)
+    assert bool(log_mean.isfinite().all()) and bool(g.isfinite().all())
+
+
 def test_wide_logits_are_almost_labels() -> None:
     """Three alike: each is the largest a third of the time, and alpha_0 is near 0."""
     factor = 1e3 * torch.tensor([[[-1.0, -1.0], [1.0, 0.0], [0.0, 1.0]]], dtype=torch.float64)

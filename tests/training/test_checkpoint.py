@@ -55,7 +55,11 @@ def loader(size: int) -> DataLoader:
 @pytest.mark.parametrize(
     ("before", "after", "named"),
     [
-        ({}, {"source": narrow}, ["teacher"]),
+        (
+            {"guide": lambda: "network"},
+            {"guide": lambda: "network", "source": narrow},
+            ["teacher"],
+        ),
         ({}, {"transfer": Jitter(0.5)}, ["transfer"]),
         ({"transfer": Jitter(0.5)}, {"transfer": Jitter(0.6)}, ["transfer"]),
         (
