@@ -47,6 +47,10 @@ def _rate(said: Tensor) -> Tensor:
     return torch.stack([f.log(), torch.where(none, LOG_NO_EXCESS, excess.log())], -1)
 
 
+def _as_said(said: Tensor) -> Tensor:
+    return said
+
+
 def _scale(said: Tensor) -> Tensor:
     return torch.stack([said[..., 0], said[..., 1].exp()], -1)
 
@@ -72,7 +76,7 @@ def _of_count(mean: Tensor, variance: Tensor) -> Tensor:
 
 #: By the kind of a part that is no label; a real y by its log scale, or by its scale.
 KINDS = {
-    "real": Kind(2, lambda said: said, torch.eye(3), _of_real),
+    "real": Kind(2, _as_said, torch.eye(3), _of_real),
     "scale": Kind(2, _scale, torch.eye(3), _of_scale),
     "counts": Kind(2, _rate, torch.eye(3), _of_count),
 }
