@@ -37,7 +37,7 @@ from pyro_opu.training.train import recalibrated, train
 from pyro_opu.training.tuned import Effort
 from pyro_opu.transfer import TransferPolicy
 from pyro_opu.transfer.default import transfer_for
-from pyro_opu.transfer.indices import at_made_up_inputs
+from pyro_opu.transfer.indices import at_made_up_inputs, unmoved_columns
 
 
 @checked_arguments
@@ -179,7 +179,8 @@ def distill(
             mixing = check_mixing(teacher, judge.x.to(x.device), judge.draws)
             sampler = run.sampler(policy, rest, judge.x)
             # The student, what it descends, and the numbers of the run.
-            chosen = choose_guide(request, teacher, choice, judge, run)
+            unmoved = unmoved_columns(x, transfer is None, codes)
+            chosen = choose_guide(request, teacher, choice, judge, run, unmoved)
             student = chosen.guide
             losses = choice.objectives(student, x[:2].to(run.device), loss)
             closed_form, objective = losses

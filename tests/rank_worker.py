@@ -155,7 +155,7 @@ def inputs_labelled() -> int:
     """How many inputs this rank labels of the 64 that are labelled together, in batches of 17."""
     GIVEN.clear()
     with mock.patch.dict(EFFORTS, default=(3000, 64)):
-        distill_flat(teacher, X, transfer=Recording(), **QUICK)
+        distill_flat(teacher, X, guide="network", transfer=Recording(), **QUICK)
     return sum(len(batch) for batch in GIVEN)
 
 
@@ -185,7 +185,7 @@ def whole(folder: Path, ranks: Ranks) -> None:
         "small batch": refused(batch_size=1),
         "other policy": refused(transfer=Jitter(0.5 + ranks.rank)),
         "a row": other_row(ranks),
-        "narrow": refused(source=narrow if ranks.first else teacher),
+        "narrow": refused(source=narrow if ranks.first else teacher, guide="network"),
         "apart": decided_apart(ranks),
         "left": left_early(folder, ranks),
         "several inputs": several_inputs(folder, ranks),

@@ -62,7 +62,7 @@ def simplify(program: fx.GraphModule, valid: int | None, fixed: set[fx.Node]) ->
     """Rewrite a program in place.
 
     Args:
-        program: Of aten operations, with "sizes" and "dtype" in the meta of its nodes.
+        program: A graph of aten operations, with "sizes" and "dtype" in the meta of its nodes.
         valid: Which of its outputs is whether all holds that is asked of numbers.
         fixed: What follows from draws and constants alone.
     """
@@ -148,7 +148,7 @@ def _exp(before: fx.Node, log: fx.Node) -> fx.Node | None:
 def _gathered_late(node: fx.Node, fixed: set[fx.Node]) -> fx.Node | None:
     """``f(a[index], b)`` is ``f(a, b)[index]`` where b is one number for all that is indexed.
 
-    Of draws alone it is then computed once.
+    What follows from the draws alone is then computed once.
     """
     given, picks = args(node), [each for each in node.all_input_nodes if picks_rows(each)]
     if (

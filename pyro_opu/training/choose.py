@@ -56,15 +56,21 @@ class Chosen:
 
 
 def choose_guide(
-    request: Request, teacher: BaseTeacher, choice: Choice, held_out: Judge, run: Run
+    request: Request,
+    teacher: BaseTeacher,
+    choice: Choice,
+    held_out: Judge,
+    run: Run,
+    unmoved: Sequence[int] = (),
 ) -> Chosen:
     """The guide of a distillation: the user's, a named one, that of an earlier student or the best.
 
-    The first rank reads the draws for all.
+    The first rank reads the draws for all. The teacher is asked about no other values than those
+    of x in the columns that are unmoved.
     """
     x, form = run.inputs.tensor, run.inputs.form
     described = run.ranks.broadcast(choice.describe(held_out))
-    begin = find_start(request, teacher, choice, x, held_out, form)
+    begin = find_start(request, teacher, choice, x, held_out, form, unmoved)
     earlier: dict[str, Any] = {}
     if request.start is not None:
         own = copy.deepcopy(marginal_of(request.start.guide)).requires_grad_(True)
@@ -117,6 +123,7 @@ def find_start(
     x: Tensor,
     held_out: Judge,
     form: Form,
+    unmoved: Sequence[int] = (),
 ) -> Start:
     """Where a student of this teacher begins, with a warning of a network that cannot be read."""
     if not request.guide_is_open:
@@ -124,7 +131,7 @@ def find_start(
     found = choice.beginning(x, held_out, teacher.plug_ins(x), form)
     single = request.single_draw  # whose queries cost much
     if not single and (found.beginning is None or found.beginning.lacks_moments):
-        affine = affine_start(teacher, choice, x, form)
+        affine = affine_start(teacher, choice, x, form, unmoved)
         found = Start(affine.beginning or found.beginning, found.reason or affine.reason)
     of_networks = isinstance(teacher, (DropoutTeacher, EnsembleTeacher))
     scratch = not request.follows and found.beginning is None
@@ -136,11 +143,17 @@ def find_start(
     return found
 
 
-def affine_start(teacher: BaseTeacher, choice: Choice, x: Tensor, form: Form) -> Start:
+def affine_start(
+    teacher: BaseTeacher, choice: Choice, x: Tensor, form: Form, unmoved: Sequence[int] = ()
+) -> Start:
     """The closed form of a teacher whose draws are affine in the inputs; it is asked quietly."""
     parts = choice.outcome.parts
     if teacher.in_steps:
         return Start(None, "every draw is constant in pieces")
+    if codes := sorted({*unmoved} - {*form.index_columns}):
+        return Start(
+            None, f"columns {codes} may hold codes, and other numbers cannot be asked about"
+        )
     try:
         check_affine(x, parts)
     except NoBeginning as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from pyro_opu.checks import ArgumentError
 from pyro_opu.rng import preserve_rng
 
-__all__ = ["at_made_up_inputs", "check_indices", "index_columns"]
+__all__ = ["at_made_up_inputs", "check_indices", "index_columns", "unmoved_columns"]
 
 #: Rows, columns and draws at most.
 ROWS, COLUMNS, DRAWS = 16, 64, 2
@@ -64,6 +64,18 @@ def index_columns(stream: Asked, x: Tensor) -> list[int]:
         for column, within, other in zip(tried.tolist(), moves[::2], moves[1::2], strict=True)
         if other > BETWEEN and within < WITHIN * other
     ]
+
+
+def unmoved_columns(x: Tensor, is_default: bool, codes: Sequence[int]) -> list[int]:
+    """Columns of ``x`` ``(N, D)`` at which no other values than its own may be asked about.
+
+    They are those of codes; where the user has named a policy, also all of whole numbers that may
+    be an index, which have not been looked at then.
+    """
+    if is_default or x.ndim != 2:
+        return sorted(codes)
+    whole = (x == x.round()).all(0) & (x.amin(0) >= 0) & (x.amin(0) < x.amax(0))
+    return sorted({*codes, *whole.nonzero().flatten().tolist()})
 
 
 def check_indices(stream: Asked, x: Tensor) -> None:

@@ -139,3 +139,17 @@ def test_an_index_error_is_explained() -> None:
     for policy in (Jitter(), default_transfer(data())):
         with pytest.raises(ValueError, match=r"raised IndexError.*transfer=HeldOut\(\)"):
             distill_flat(grouped(), data(), transfer=policy, **SHORT)
+
+
+@pytest.mark.parametrize("policy", [HeldOut(), Shuffle()])
+def test_a_closed_form_is_looked_for_at_indices_alone(policy: HeldOut | Shuffle) -> None:
+    """Two classes, of which the draws are affine in the other column at each index."""
+    x, weights = data(), torch.randn(S, GROUPS)
+
+    def teacher(x: Tensor) -> Tensor:
+        assert set(x[:, 0].tolist()) <= set(range(GROUPS))
+        logits = weights[:, x[:, 0].long()] + x[:, 1]
+        return torch.stack([-logits, logits], -1).softmax(-1)
+
+    fast = distill_flat(teacher, x, transfer=policy, **SHORT)
+    assert fast.report["start"] == "scratch"
