@@ -83,6 +83,11 @@ def log1p(x: Tensor) -> Tensor:
     return torch.where(same, x, x * (u.log() / torch.where(same, 1.0, u - 1.0)))
 
 
+def log_sigmoid(x: Tensor) -> Tensor:
+    r""":math:`\min(x, 0) - \log(1 + e^{-|x|})`; some runtimes have a sigmoid of zero below -18."""
+    return x.clamp_max(0.0) - log1p((-x.abs()).exp())
+
+
 def log_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     r""":math:`x - \log\sum_k e^{x_k}`; some runtimes take the log of a softmax of zero."""
     x = x if dtype is None else x.to(dtype)
@@ -103,6 +108,7 @@ PLAIN_OPS: dict[torch._ops.OpOverload, Callable[..., Tensor]] = {
     torch.ops.aten.lgamma.default: lgamma,
     torch.ops.aten.expm1.default: expm1,
     torch.ops.aten.log1p.default: log1p,
+    torch.ops.aten.log_sigmoid.default: log_sigmoid,
     torch.ops.aten.log_softmax.int: log_softmax,
     torch.ops.aten._log_softmax.default: lambda x, dim, half_to_float: log_softmax(x, dim),
     torch.ops.aten.logsumexp.default: logsumexp,

@@ -25,6 +25,7 @@ from pyro_opu.export.plain_ops import (
     expm1,
     lgamma,
     log1p,
+    log_sigmoid,
     log_softmax,
     logsumexp,
 )
@@ -38,7 +39,8 @@ from pyro_opu.utils import files
 
 D, C = 6, 4
 UNITS = ClassMeasures.units
-REPLACED = {"digamma", "lgamma", "expm1", "log1p", "log_softmax", "_log_softmax", "logsumexp"}
+REPLACED = {"digamma", "lgamma", "expm1", "log1p", "log_sigmoid", "log_softmax", "_log_softmax"}
+REPLACED |= {"logsumexp"}
 Run = Callable[[Tensor], dict[str, Tensor]]
 
 
@@ -144,7 +146,11 @@ class TestPlainOps:
 
     @pytest.mark.parametrize(
         ("ours", "theirs", "x"),
-        [(expm1, torch.expm1, ANY.double()), (log1p, torch.log1p, ANY[501:].double())],
+        [
+            (expm1, torch.expm1, ANY.double()),
+            (log1p, torch.log1p, ANY[501:].double()),
+            (log_sigmoid, torch.nn.functional.logsigmoid, ANY.double()),
+        ],
     )
     def test_nothing_cancels_near_zero(self, ours: Callable, theirs: Callable, x: Tensor) -> None:
         torch.testing.assert_close(ours(x), theirs(x), rtol=1e-15, atol=0.0)  # a rounding or four
