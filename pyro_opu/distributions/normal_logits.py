@@ -41,7 +41,7 @@ MOST_LOGIT, LEAST_SHARE = 80.0, 1e-12
 #: those of 10,000; share of a logit's variance that those before it do not say, and that is
 #: rounding; numbers of a block in the points.
 POINTS = 2**7
-#: Logits that are told from larger ones, and that float32 can subtract.
+#: The largest logits that are told from larger ones, and the largest that float32 can subtract.
 LABELS, FARTHEST_LOGIT = 1e6, 1e30
 ROUNDING, AT_ONCE = 1e-10, 2**18
 #: Of the table of normal logits by their average and deviation: the ends of both, how many there
@@ -172,7 +172,7 @@ def _averaged(mean: Tensor, factor: Tensor, points: Tensor) -> tuple[Tensor, Ten
     plain, two = pi.mean(0), of_two.mean(0)
     relative, by_points = _spread(pi / plain), _spread(of_two / two)
 
-    # Of the two classes alone, by one logit.
+    # One logit says what the two classes alone average to.
     logit, log_concentration = averaged_logit(
         m.mT.reshape(-1, 1), factor.square().sum(1).mT.reshape(-1, 1)
     )

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import getitem
-from threading import get_ident
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
 from torch._ops import OpOverload
 from torch.func import functionalize
-from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from pyro_opu.checks import recording
+from pyro_opu.programs.trace import before_calls
 from pyro_opu.programs.vmap import Draws
 
 #: ``(draws (S, ...), inputs) -> {name: (S, ...)}``.
@@ -58,26 +57,20 @@ def one_run(together: Together, draws: Draws, inputs: list[Tensor]) -> OneRun:
         if any(_schema(node) and _schema(node).is_mutable for node in graph.graph.nodes):
             graph = _Recorder.graph_of(functionalize(graph, remove="mutations"), leaves)
     graph.graph.eliminate_dead_code()
-    return OneRun(graph, names, modules)
+    return OneRun(graph, names, list(modules))
 
 
 @contextmanager
-def _called() -> Iterator[list[nn.Module]]:
-    """Modules that this thread calls inside, and all that are in these."""
+def _called() -> Iterator[dict[nn.Module, None]]:
+    """Modules that this thread calls inside, and all that are in these, in order."""
     found: dict[nn.Module, None] = {}
-    thread = get_ident()
 
-    def add(module: nn.Module, _: object) -> None:
-        if get_ident() == thread and module not in found:
+    def add(module: nn.Module) -> None:
+        if module not in found:
             found.update(dict.fromkeys(module.modules()))
 
-    hook = register_module_forward_pre_hook(add)
-    modules: list[nn.Module] = []
-    try:
-        yield modules
-    finally:
-        hook.remove()
-        modules += found
+    with before_calls(add):
+        yield found
 
 
 @contextmanager

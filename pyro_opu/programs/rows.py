@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from threading import get_ident
 from typing import Any, TypeVar
 
 import pyro
@@ -16,13 +15,12 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.subsample_messenger import SubsampleMessenger
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.module import register_module_forward_pre_hook
 
 from pyro_opu.checks import ArgumentError
 from pyro_opu.inputs import Form
 from pyro_opu.programs.samples import SamplesError
 from pyro_opu.programs.signature import Arguments, Call, Model, parameters_of
-from pyro_opu.programs.trace import fresh_latents, is_deterministic
+from pyro_opu.programs.trace import before_calls, fresh_latents, is_deterministic
 from pyro_opu.programs.vmap import Draws
 from pyro_opu.rng import exclusive, replaced
 from pyro_opu.utils.laws import Node, is_subsample
@@ -126,18 +124,17 @@ class AnyRows:
 @contextmanager
 def _found_in_training(found: set[nn.Module]) -> Iterator[None]:
     """Add normalisations that are called in training mode to the set, and stop their training."""
-    thread, stopped = get_ident(), set[nn.Module]()
+    stopped = set[nn.Module]()
 
-    def stop(module: nn.Module, _: object) -> None:
-        own = isinstance(module, _BatchNorm) and get_ident() == thread
+    def stop(module: nn.Module) -> None:
+        own = isinstance(module, _BatchNorm)
         if own and module.training and module.track_running_stats:
             stopped.add(module.eval())
 
-    hook = register_module_forward_pre_hook(stop)
     try:
-        yield
+        with before_calls(stop):
+            yield
     finally:
-        hook.remove()
         for module in stopped:
             module.train()
     new = stopped - found

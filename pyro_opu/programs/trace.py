@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import get_ident
 from typing import Any
 
 import pyro
@@ -12,8 +13,9 @@ import torch
 from pyro import poutine
 from pyro.poutine.condition_messenger import ConditionMessenger
 from pyro.poutine.messenger import Messenger
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Distribution
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from pyro_opu.programs.signature import Model
 from pyro_opu.programs.sites import stand_in
@@ -139,6 +141,22 @@ def quiet() -> Iterator[None]:
     """No gradients, no validation (it branches on values), no handlers of the caller."""
     with exclusive(), torch.no_grad(), pyro.validation_enabled(False), poutine.block():
         yield
+
+
+@contextmanager
+def before_calls(act: Callable[[nn.Module], object]) -> Iterator[None]:
+    """Inside, this is done with every module that this thread calls, before the call."""
+    thread = get_ident()
+
+    def hook(module: nn.Module, _: object) -> None:
+        if get_ident() == thread:
+            act(module)
+
+    handle = register_module_forward_pre_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def is_deterministic(node: Node) -> bool:

@@ -40,8 +40,7 @@ def index_columns(stream: Asked, x: Tensor) -> list[int]:
     """
     if x.ndim != 2:
         return []
-    whole = (x == x.round()).all(0) & (x.amin(0) >= 0) & (x.amax(0) <= LARGEST)
-    tried = (whole & (x.amin(0) < x.amax(0))).nonzero().flatten()
+    tried = (_may_be_index(x) & (x.amax(0) <= LARGEST)).nonzero().flatten()
     if not len(tried):
         return []
     tried = tried[torch.linspace(0, len(tried) - 1, min(COLUMNS, len(tried))).round().long()]
@@ -74,8 +73,12 @@ def unmoved_columns(x: Tensor, is_default: bool, codes: Sequence[int]) -> list[i
     """
     if is_default or x.ndim != 2:
         return sorted(codes)
-    whole = (x == x.round()).all(0) & (x.amin(0) >= 0) & (x.amin(0) < x.amax(0))
-    return sorted({*codes, *whole.nonzero().flatten().tolist()})
+    return sorted({*codes, *_may_be_index(x).nonzero().flatten().tolist()})
+
+
+def _may_be_index(x: Tensor) -> Tensor:
+    """Which columns ``(D,)`` hold whole numbers from 0, and more than one."""
+    return (x == x.round()).all(0) & (x.amin(0) >= 0) & (x.amin(0) < x.amax(0))
 
 
 def check_indices(stream: Asked, x: Tensor) -> None:

@@ -70,7 +70,7 @@ def test_every_source_is_timed_in_all_its_ways(name: str, quick: None) -> None:
 
 
 def test_bytes_are_those_of_a_file(quick: None) -> None:
-    """Of draws and weights, and of few constants."""
+    """A file holds draws and weights, and few constants."""
     pair = {"w": torch.randn(S, D)}, lambda draw, x: (x @ draw["w"], torch.ones(len(x)))
     networks = [network() for _ in range(4)]
     numbers = 4 * (4 * (D + 1) + 3 * (4 + 1))
