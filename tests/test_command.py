@@ -18,7 +18,7 @@ from pyro.infer import Predictive
 from pyro_opu import OnePassPredictive, distill, exact
 from pyro_opu.__main__ import main
 from pyro_opu.export import reading
-from pyro_opu.ladder.exact import Exact
+from pyro_opu.ladder.base import Exact
 from pyro_opu.utils.csv_rows import csv_rows
 
 pytestmark = pytest.mark.usefixtures("brief")

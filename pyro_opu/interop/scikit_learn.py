@@ -32,7 +32,8 @@ from pyro_opu.interop.ready_teachers import (
     linear_teacher,
     logistic_teacher,
 )
-from pyro_opu.ladder.exact import Exact, exact
+from pyro_opu.ladder.base import Exact
+from pyro_opu.ladder.exact import exact
 from pyro_opu.metrics.uncertainty import uncertainty
 from pyro_opu.rng import seeded
 from pyro_opu.teachers import Estimator
@@ -272,7 +273,7 @@ class OnePassClassifier(ClassifierMixin, OnePassEstimator):
         scaler_: The ``StandardScaler`` of the numbers.
         form_: The :class:`~pyro_opu.inputs.Form` of a data frame, ``None`` of numbers alone.
         student_: The :class:`~pyro_opu.OnePassPredictive` of standardised inputs, or the
-            :class:`~pyro_opu.ladder.exact.Exact`.
+            :class:`~pyro_opu.ladder.base.Exact`.
 
     Example:
         >>> from functools import partial

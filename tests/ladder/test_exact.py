@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 import pyro_opu
 from pyro_opu import as_teacher, batched, distill, exact
-from pyro_opu.ladder.exact import Exact, ExactPosterior, ExactPredictive
+from pyro_opu.ladder.base import Exact
+from pyro_opu.ladder.exact import ExactPosterior, ExactPredictive
 from pyro_opu.programs.posterior import ROWS
 from pyro_opu.teachers.held import HeldTeacher
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from pyro_opu import exact, uncertainty
 from pyro_opu.export.formats import METADATA
-from pyro_opu.ladder.exact import Exact
+from pyro_opu.ladder.base import Exact
 from pyro_opu.ladder.files import FEW, OUTPUTS, ExactProgram, nearest_draws, uniform
 
 #: Outputs of each kind of outcome.
