@@ -21,10 +21,10 @@ from pyro_opu.distributions.base import soft_clamp
 from pyro_opu.distributions.dirichlet import LOG_CONCENTRATION_RANGE
 from pyro_opu.distributions.implicit import FromNoise
 from pyro_opu.parts.base import Part, Words
-from pyro_opu.programs.sites import check_one_trial, site_kind, trials_of, unwrap, wrapped_log_probs
+from pyro_opu.programs.sites import site_kind, trials_of, unwrap, wrapped_log_probs
 from pyro_opu.rng import drawing
 
-__all__ = ["ClassPart", "SimplexPart", "TrialsPart", "unlike_trials"]
+__all__ = ["ClassPart", "SimplexPart", "TrialsPart", "check_one_trial", "unlike_trials"]
 
 #: Draws, and rows of each, that every call checks to sum to one, as what is read off logits does.
 SUMMED = (2**4, 2**6)
@@ -217,6 +217,16 @@ class TrialsPart(SimplexPart):
         p = draws[..., 1].exp()
         with drawing(p.device) as generator:
             return torch.binomial(trials.expand_as(p).contiguous(), p, generator), p
+
+
+def check_one_trial(fn: Distribution, site: str) -> None:
+    """Refuse counts: class probabilities describe one trial."""
+    trials = trials_of(fn)
+    if trials != 1:
+        raise ArgumentError(
+            f"`source`'s site '{site}' must be a one-trial {type(unwrap(fn)).__name__}; got "
+            f"total_count={trials}. Use Categorical or Bernoulli, with one row per trial."
+        )
 
 
 def unlike_trials(site: str) -> ValueError:

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from pyro_opu.checks import ArgumentError
 from pyro_opu.parts.base import Part
-from pyro_opu.parts.classes import ClassPart, TrialsPart, unlike_trials
+from pyro_opu.parts.classes import ClassPart, TrialsPart, check_one_trial, unlike_trials
 from pyro_opu.parts.kinds import cure, described, described_all, kind_of
 from pyro_opu.parts.outcome import Outcome
 from pyro_opu.parts.real import RealPart
 from pyro_opu.programs.program import Program
-from pyro_opu.programs.sites import ALLOWED, check_one_trial, site_kind, unwrap
+from pyro_opu.programs.sites import ALLOWED, site_kind, unwrap
 from pyro_opu.programs.trace import quiet, trace_of
 from pyro_opu.rng import seeded
 from pyro_opu.utils.chunks import spread_rows

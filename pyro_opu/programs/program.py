@@ -11,19 +11,22 @@ import torch
 from pyro import poutine
 from pyro.infer import Predictive
 from torch import Tensor
+from torch import distributions as dist
 
+from pyro_opu.checks import ArgumentError
 from pyro_opu.inputs import PLAIN, Form
 from pyro_opu.programs.cost import Meter, metered
 from pyro_opu.programs.latents import FreeSites
 from pyro_opu.programs.rows import AnyRows, explained, tied_to_rows
 from pyro_opu.programs.samples import Latents, check_ungrouped, choose
 from pyro_opu.programs.signature import Call
-from pyro_opu.programs.sites import check_each_row
+from pyro_opu.programs.sites import unwrap
 from pyro_opu.programs.trace import Observed, Run, few_rows, fresh_latents, quiet
 from pyro_opu.programs.vmap import Batched, Draws
 from pyro_opu.rng import preserve_rng
 from pyro_opu.utils.chunks import some_rows
 
+_JOINT = (dist.MultivariateNormal, dist.LowRankMultivariateNormal)
 Few = tuple[Draws, Draws]
 Seen = tuple[tuple[Run, Meter], tuple[Run, Meter]]
 
@@ -185,9 +188,24 @@ class Program:
         return replace(self, posterior=self.posterior.naming((two, three)))
 
     def check_each_row(self, site: str) -> None:
-        """Refuse a site that has no distribution of its own for every row."""
+        """Refuse a distribution of every pair of rows, and one of all rows together."""
         two, three = (run.nodes[site]["fn"] for run in self.runs)
-        check_each_row(site, two, three)
+        sizes = zip(two.shape(), three.shape(), strict=False)
+        axes = [axis for axis, (i, j) in enumerate(sizes) if i != j]
+        said = f"`source`'s site '{site}' must have one distribution for every row; it"
+        if len(axes) > 1:
+            raise ArgumentError(
+                f"{said} has one for every pair of rows, shape {tuple(three.shape())} at 3 rows. A "
+                "column of parameters, (N, 1), in a plate of N rows is repeated N times: make it "
+                "(N,), such as by logits.squeeze(-1)."
+            )
+        if axes and axes[0] >= len(three.batch_shape) and isinstance(unwrap(three), _JOINT):
+            raise ArgumentError(
+                f"{said} is one {type(unwrap(three)).__name__} over all rows, which at new rows "
+                "knows nothing of those that it was trained on. Draw f at x (of a Gaussian process "
+                "given the training rows), and observe y in pyro.plate('data', len(x)) by "
+                "dist.Normal(f, noise)."
+            )
 
     def under(self, latents: Draws, x: Tensor, sites: Collection[str]) -> dict[str, Any]:
         """Distributions of these sites at the inputs under one draw; nothing is sampled there."""

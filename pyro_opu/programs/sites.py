@@ -23,7 +23,6 @@ _KINDS = {
     "bernoulli": dist.Bernoulli,
     "binomial": dist.Binomial,
 }
-_JOINT = (dist.MultivariateNormal, dist.LowRankMultivariateNormal)
 #: What an observed site may be, in words.
 ALLOWED = "Categorical, OneHotCategorical, Bernoulli, or a one-trial Binomial or Multinomial"
 
@@ -57,28 +56,9 @@ def site_kind(fn: Distribution) -> str | None:
     return kind if not own or by_values else None
 
 
-def refuse_site(site: str | None, source: object) -> None:
-    """Refuse the name of a site for a source that is not a Pyro model."""
-    if site is not None:
-        raise ArgumentError(
-            "`site` names a site of a Pyro model, so `source` must be a pyro.infer.Predictive; got "
-            f"a {type(source).__name__}. Leave `site` out."
-        )
-
-
 def trials_of(fn: Distribution) -> int:
     """The most trials of a row, of a distribution of classes."""
     return int(torch.as_tensor(getattr(unwrap(fn), "total_count", 1)).max())
-
-
-def check_one_trial(fn: Distribution, site: str) -> None:
-    """Refuse counts: class probabilities describe one trial."""
-    trials = trials_of(fn)
-    if trials != 1:
-        raise ArgumentError(
-            f"`source`'s site '{site}' must be a one-trial {type(unwrap(fn)).__name__}; got "
-            f"total_count={trials}. Use Categorical or Bernoulli, with one row per trial."
-        )
 
 
 def class_log_probs(fn: Distribution, rows: int, site: str) -> Tensor:
@@ -106,30 +86,6 @@ def one_per_row(values: Tensor, rows: int, expected: str, advice: str) -> Tensor
         f"`source`'s site {expected} per input; got batch shape {tuple(batch)} for {rows} inputs. "
         f"{advice}"
     )
-
-
-def check_each_row(site: str, two: Any, three: Any) -> None:
-    """Refuse a distribution of every pair of rows, and one of all rows together.
-
-    Args:
-        site: Its name.
-        two, three: Its distribution at two and at three rows.
-    """
-    axes = [a for a, (i, j) in enumerate(zip(two.shape(), three.shape(), strict=False)) if i != j]
-    if len(axes) > 1:
-        raise ArgumentError(
-            f"`source`'s site '{site}' must have one distribution for every row; it has one for "
-            f"every pair of rows, shape {tuple(three.shape())} at 3 rows. A column of parameters, "
-            "(N, 1), in a plate of N rows is repeated N times: make it (N,), such as by "
-            "logits.squeeze(-1)."
-        )
-    if axes and axes[0] >= len(three.batch_shape) and isinstance(unwrap(three), _JOINT):
-        raise ArgumentError(
-            f"`source`'s site '{site}' must have one distribution for every row; it is one "
-            f"{type(unwrap(three)).__name__} over all rows, which at new rows knows nothing of "
-            "those that it was trained on. Draw f at x (of a Gaussian process given the training "
-            "rows), and observe y in pyro.plate('data', len(x)) by dist.Normal(f, noise)."
-        )
 
 
 def given_parameter(fn: Any) -> tuple[Tensor, bool]:

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from pyro_opu.checks import ArgumentError, ArgumentTypeError, is_sequence
 from pyro_opu.programs.samples import posterior_of
 from pyro_opu.programs.signature import call_of
-from pyro_opu.programs.sites import refuse_site
 from pyro_opu.teachers.arrays import ArrayFunction
 from pyro_opu.teachers.base import BaseTeacher, Teacher
 from pyro_opu.teachers.contexts import OutOfBagTeacher, bagged_contexts, out_of_bag
@@ -141,7 +140,11 @@ def _made(options: SourceOptions, output: Output | None = None) -> Any:
         return PredictiveTeacher(source, site, call_of(inputs, source.model, options.arguments))
     if is_numpyro(source):
         return NumpyroTeacher(source, site, inputs, options.arguments)
-    refuse_site(site, source)
+    if site is not None:
+        raise ArgumentError(
+            "`site` names a site of a Pyro model, so `source` must be a pyro.infer.Predictive; got "
+            f"a {type(source).__name__}. Leave `site` out."
+        )
     if isinstance(source, BaseTeacher):
         return source
     if is_estimator(source):
