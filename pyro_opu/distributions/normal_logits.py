@@ -9,21 +9,17 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid, pad, softplus
+from torch.nn.functional import logsigmoid
 
 from pyro_opu.distributions.dirichlet import LOG_CONCENTRATION_RANGE, PredictiveDirichlet
-from pyro_opu.distributions.logistic_normal import normal_points
-from pyro_opu.distributions.measures import HALF
 
 __all__ = [
     "LEAST",
     "LOG_DEVIATIONS",
     "averaged_logit",
-    "averaged_logits",
     "informed_concentration",
     "log_concentration_of",
     "log_deviation_of",
-    "logit_points",
     "tabulated_logit",
 ]
 
@@ -37,13 +33,6 @@ HALVINGS = 25
 NODES, REACH = 32, 5.5
 #: Largest logit whose exponential is taken, and least share of a variance.
 MOST_LOGIT, LEAST_SHARE = 80.0, 1e-12
-#: Points for several logits, by which means err as those of 1,300 draws of ten classes, of three as
-#: those of 10,000; share of a logit's variance that those before it do not say, and that is
-#: rounding; numbers of a block in the points.
-POINTS = 2**7
-#: The largest logits that are told from larger ones, and the largest that float32 can subtract.
-LABELS, FARTHEST_LOGIT = 1e6, 1e30
-ROUNDING, AT_ONCE = 1e-10, 2**18
 #: Of the table of normal logits by their average and deviation: the ends of both, how many there
 #: are, and its rule, which has more nodes, for deviations of 8; of its inverse the ranges of the
 #: log deviation and of log alpha_0, and how many.
@@ -91,136 +80,6 @@ def averaged_logit(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
     logit = least.log() - (1.0 - least).log()
     log_concentration = within.log() - least.log() - between.clamp_min(LEAST_SHARE).log()
     return torch.where(mean < 0.0, logit, -logit), log_concentration
-
-
-def logit_points(outputs: int) -> Tensor:
-    """The points of :func:`averaged_logits` ``(P, C - 1)``: of mean 0 and variance 1, exactly.
-
-    Where logits vary by little, this alone makes moments exact.
-    """
-    points = normal_points(outputs, POINTS)
-    points = points - points.mean(0)
-    root = torch.linalg.cholesky(points.mT @ points / POINTS)
-    return torch.linalg.solve_triangular(root, points.mT, upper=False).mT.contiguous().float()
-
-
-def averaged_logits(mean: Tensor, factor: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
-    r"""What normal logits of C classes average to, and log alpha_0 by summed moments.
-
-    .. math::
-        h_k = \mathbb{E}\,\mathrm{softmax}_k(0, z), \quad
-        \alpha_0 = \frac{1 - \mathbb{E} \sum_k \pi_k^2}{\sum_k \operatorname{Var} \pi_k}, \qquad
-        z \sim N\Big(m, \sum_r f_r f_r^\top\Big)
-
-    by quasi-random points, and at the ends by one logit: a class that is rarer than the likeliest
-    by far is as likely as the two alone say, :math:`\sigma(z_k - z_j)`. What the points say of
-    these two is replaced by :func:`averaged_logit`, the more so the rarer the class.
-
-    Args:
-        mean: m, the logits above the first class's, ``(N, C - 1)``.
-        factor: f, ``(N, R, C - 1)``.
-        points: From :func:`logit_points`.
-
-    Returns:
-        :math:`\log (h_k / h_1)` ``(N, C - 1)`` and :math:`\log \alpha_0` ``(N, 1)``. One logit, of
-        two classes, needs no points.
-
-    References:
-        Owen and Zhou (2000), Safe and effective importance sampling, section 3, for what an
-        integral that is known does for one that is not.
-    """
-    if mean.shape[1] == 1:
-        return averaged_logit(mean, factor.square().sum(1))
-    if mean.dtype in HALF:
-        wide = (each.float() for each in (mean, factor, points))
-        logits, log_concentration = averaged_logits(*wide)
-        return logits.to(mean.dtype), log_concentration.to(mean.dtype)
-    most = max(1, AT_ONCE // points.numel())
-    if torch.compiler.is_compiling() or len(mean) <= most:
-        return _averaged(mean, factor, points)
-    blocks = zip(mean.split(most), factor.split(most), strict=True)
-    found = [_averaged(*block, points) for block in blocks]
-    return torch.cat([each[0] for each in found]), torch.cat([each[1] for each in found])
-
-
-def _averaged(mean: Tensor, factor: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
-    """:func:`averaged_logits` by the C - 1 other classes beside the likeliest."""
-    # Beyond `LABELS` all logits of a row may shrink together: its draws are labels.
-    mean, factor = (
-        mean.clamp(-FARTHEST_LOGIT, FARTHEST_LOGIT),
-        factor.clamp(-FARTHEST_LOGIT, FARTHEST_LOGIT),
-    )
-    most = torch.maximum(mean.abs().amax(-1), factor.abs().flatten(1).amax(-1))
-    shrink = LABELS / most.clamp_min(LABELS)
-    mean, factor = mean * shrink[:, None], factor * shrink[:, None, None]
-    mean, factor = pad(mean, (1, 0)), pad(factor, (1, 0))
-    classes = torch.arange(mean.shape[1], device=mean.device)
-    likeliest = mean.argmax(-1, keepdim=True)
-    others = classes[:-1] + (classes[:-1] >= likeliest).long()
-    m = mean.gather(1, others) - mean.gather(1, likeliest)
-    wide = (-1, factor.shape[1], -1)
-    factor = factor.gather(2, others[:, None].expand(*wide)) - factor.gather(
-        2, likeliest[:, None].expand(*wide)
-    )
-
-    # The points, with the rows last, along which a processor is quick: (P, C - 1, N).
-    z = (points @ _roots(factor).permute(2, 1, 0).flatten(1)).unflatten(1, m.mT.shape) + m.mT
-    top = z.amax(1, keepdim=True).clamp_min(0.0)
-    one, odds = ((each - top).clamp_min(-MOST_LOGIT).exp() for each in (0.0, z))
-    whole = one + odds.sum(1, keepdim=True)
-    of_likeliest, pi, of_two = (one / whole).squeeze(1), odds / whole, odds / (one + odds)
-    plain, two = pi.mean(0), of_two.mean(0)
-    relative, by_points = _spread(pi / plain), _spread(of_two / two)
-
-    # One logit says what the two classes alone average to.
-    logit, log_concentration = averaged_logit(
-        m.mT.reshape(-1, 1), factor.square().sum(1).mT.reshape(-1, 1)
-    )
-    logit, log_concentration = logit.view_as(plain), log_concentration.view_as(plain)
-    rarity = (1.0 - 2.0 * logit.sigmoid()).clamp_min(0.0)
-    log_rest = plain.log() + rarity * (logsigmoid(logit) - two.log())
-    whole = torch.cat([of_likeliest.mean(0).log()[None], log_rest]).log_softmax(0)
-    log_rest = whole[1:]
-    square = softplus((-logit - softplus(log_concentration)).clamp_max(MOST_LOGIT))
-    more = (rarity * (square - by_points.log1p())).expm1()
-    most = (-log_rest).clamp_max(MOST_LOGIT).expm1()  # no more than at corners
-    corrected = (relative + more * (1.0 + relative)).clamp_min(0.0).minimum(most)
-
-    # In units of the likeliest of the rest, so that small probabilities keep their digits.
-    unit = log_rest.amax(0)
-    small = (log_rest - unit).exp()
-    left = (pi * (small / plain)).sum(1)  # what the likeliest leaves, (P, N)
-    old, new = ((small.square() * each).sum(0) for each in (relative, corrected))
-    between = new + (left - left.mean(0)).square().mean(0) * new / old.clamp_min(LEAST_SHARE)
-    within = (small * (1.0 - plain * (1.0 + relative))).sum(0) + (left * of_likeliest).mean(0)
-    within, between = (each.clamp_min(LEAST_SHARE) for each in (within, between))
-    found = within.log() - between.log() - unit
-    place = torch.where(classes == likeliest, 0, classes + (classes < likeliest).long())
-    log_mean = whole.mT.gather(1, place)
-    return log_mean[:, 1:] - log_mean[:, :1], found[:, None]
-
-
-def _spread(share: Tensor) -> Tensor:
-    """Variance over the first axis of what is 1 on average."""
-    return (share - 1.0).square().mean(0)
-
-
-def _roots(factor: Tensor) -> Tensor:
-    """Lower triangles ``(N, O, O)`` with the products of a factor ``(N, R, O)``, by Gram-Schmidt.
-
-    Not by Cholesky's of the products, which have half of the digits.
-    """
-    left, columns = factor, []
-    sizes = factor.square().sum(1)
-    for k in range(factor.shape[2]):
-        own = left[..., k]
-        size = own.square().sum(-1, keepdim=True)
-        new = size > ROUNDING * sizes[:, k : k + 1]
-        unit = torch.where(new, own * size.clamp_min(LEAST).rsqrt(), 0.0)
-        along = unit[:, None] @ left  # (N, 1, O)
-        left = left - unit[..., None] * along
-        columns.append(along.squeeze(1))
-    return torch.stack(columns, 1).mT
 
 
 class TabulatedLogit(NamedTuple):

@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from pyro_opu.distributions.normal_logits import LEAST, averaged_logits, logit_points
+from pyro_opu.distributions.normal_logits import LEAST
 from pyro_opu.guides.affine_parts import kind_of
-from pyro_opu.guides.beginning import NoBeginning, evenly, is_joint
+from pyro_opu.guides.beginning import NoBeginning, are_few, evenly
 from pyro_opu.guides.networks import SET_UP, Perceptron, Standardize, in_blocks
 from pyro_opu.guides.plug_in import MomentsTrunk
 from pyro_opu.inputs import Form
@@ -57,8 +57,7 @@ class Affine:
         standardize: What centres and scales the F other columns.
         mean: ``(G, A, F + 1)`` for G combinations of indices and A affine numbers, the constant
             last.
-        factor: ``(G, R, A, F + 1)``, whose squares sum to the variance, and whose products to the
-            covariance of the logits of a label.
+        factor: ``(G, F + 1, A, F + 1)``, whose squares sum to the variance.
     """
 
     parts: tuple[Part, ...]
@@ -113,8 +112,8 @@ def check_affine(x: Tensor, parts: Sequence[Part]) -> None:
     if x.ndim != 2:
         raise NoBeginning("inputs of several axes are not affine")
     for part in parts:
-        if part.on_simplex and part.width > 2 and not is_joint(part.width, 1):
-            raise NoBeginning(f"logits of {part.width} classes have no closed form")
+        if part.on_simplex and part.width > 2 and not are_few(part.width, 1):
+            raise NoBeginning(f"logits of {part.width} classes have too many variances")
 
 
 @torch.no_grad()
@@ -156,11 +155,6 @@ class _Read:
             found.append(read.reshape(len(said), len(rows), -1))
         return torch.cat(found, -1)
 
-    @property
-    def joint(self) -> int:
-        """Numbers, at most, that have covariances with one another: the logits of a label."""
-        return max(part.width - 1 if part.on_simplex else 1 for part in self.parts)
-
     def slices(self) -> list[tuple[Part, str, slice]]:
         """Which numbers are of each part."""
         found, place = [], 0
@@ -184,11 +178,12 @@ class _Read:
         for part, _, own in self.slices():
             wrong = off[..., own] > most[..., own]
             if part.on_simplex:
+                one = int(part.width == 2)  # whose logit is above the first class's, which is 0
                 mine, theirs = (
-                    pad(each[..., own].unflatten(-1, (part.columns, -1)), (1, 0)).softmax(-1)
+                    pad(each[..., own].unflatten(-1, (part.columns, -1)), (one, 0)).softmax(-1)
                     for each in (found, said)
                 )
-                wrong &= (mine - theirs)[..., 1:].abs().flatten(-2) > ROUNDING_OF_PROBS
+                wrong &= (mine - theirs)[..., one:].abs().flatten(-2) > ROUNDING_OF_PROBS
             if bool(wrong.any()) or not bool(said[..., own].isfinite().all()):
                 raise NoBeginning(f"'{part.site or 'obs'}' is not affine in the inputs")
 
@@ -199,11 +194,11 @@ def _found(numbers: _Read, x: Tensor, form: Form) -> Affine:
     floats = [column for column in range(x.shape[1]) if column not in others]
     groups, size = math.prod(len(values) for _, values in indices), len(floats) + 1
     outputs = numbers.slices()[-1][-1].stop
-    if size > MOST_COLUMNS or groups * outputs * size**2 * numbers.joint > MOST_TABLE:
+    if size > MOST_COLUMNS or groups * outputs * size**2 > MOST_TABLE:
         raise NoBeginning("it would have too many coefficients")
     for part in numbers.parts:
-        if part.on_simplex and part.width > 2 and not is_joint(part.width, size):
-            raise NoBeginning("its logits would have too many covariances")
+        if part.on_simplex and part.width > 2 and not are_few(part.width, size):
+            raise NoBeginning("its logits would have too many variances")
     draws = _check_lines(numbers, x, floats)
     if draws * groups * outputs * size > MOST_ASKED:
         raise NoBeginning("its coefficients would take too many evaluations")
@@ -252,37 +247,30 @@ def _check_lines(numbers: _Read, x: Tensor, floats: list[int]) -> int:
 
 
 def _moments(heads: Tensor, numbers: _Read) -> tuple[Tensor, Tensor]:
-    """Mean ``(g, A, F + 1)`` and factor ``(g, R, A, F + 1)`` of coefficients, in float64.
+    """Mean ``(g, A, F + 1)`` and factor ``(g, F + 1, A, F + 1)`` of coefficients, in float64.
 
     A log deviation that no input changes is given its mean square, whatever its law.
     """
-    mean, size = heads.mean(0), heads.shape[-1]
-    centred = (heads - mean).movedim(0, 2)  # (g, A, S, F + 1)
-    factor = []
-    for part, _, own in numbers.slices():
-        joint = part.width - 1 if part.on_simplex else 1
-        each = centred[:, own].unflatten(1, (-1, joint)).transpose(2, 3).flatten(3)
-        values, directions = torch.linalg.eigh(each.mT @ each / (len(heads) - 1))
-        found = (values.clamp_min(0).sqrt()[..., None, :] * directions).mT.movedim(-2, 1)
-        found = found.unflatten(-1, (joint, size)).flatten(2, 3)
-        rest = size * (numbers.joint - joint)
-        factor.append(pad(found, (0, 0, 0, 0, 0, rest)))
-    whole = torch.cat(factor, 2)
+    mean = heads.mean(0)
+    centred = (heads - mean).movedim(0, -2)  # (g, A, S, F + 1)
+    values, directions = torch.linalg.eigh(centred.mT @ centred / (len(heads) - 1))
+    factor = (values.clamp_min(0).sqrt()[..., None, :] * directions).mT.movedim(-2, 1)
     for _, kind, own in numbers.slices():
         for number in range(own.start + 1, own.stop, 2) if kind == "real" else ():
             fixed = ~(heads[..., number, :-1].abs() > ROUNDING).any(-1).any(0)  # (g,)
             square = (2 * heads[..., number, -1]).exp().mean(0).log() / 2
             mean[fixed, number, :-1] = 0
             mean[fixed, number, -1] = square[fixed]
-            whole[fixed, :, number] = 0
-    return mean, whole
+            factor[fixed, :, number] = 0
+    return mean, factor
 
 
 class AffineTrunk(MomentsTrunk):
     r"""What affine numbers with normal coefficients average to, in closed form.
 
-    Logits are moderated (:func:`~pyro_opu.distributions.normal_logits.averaged_logits`), and their
-    log concentration stands beside them. A real y has its mean, :math:`\log \mathbb{E}\sigma^2` and
+    A logit is moderated (:func:`~pyro_opu.distributions.normal_logits.averaged_logit`), and its
+    log concentration stands beside it; of several classes each by MacKay's factor, without it. A
+    real y has its mean, :math:`\log \mathbb{E}\sigma^2` and
     :math:`\log \operatorname{Var} f`; a count :math:`\log \mathbb{E}\mu = m + v / 2`, the aleatoric
     variance over it, and :math:`\operatorname{Var} \mu / (\mathbb{E}\mu)^2 = e^v - 1`. The heads
     begin at these, and the small network learns what draws that are not normal add.
@@ -292,8 +280,7 @@ class AffineTrunk(MomentsTrunk):
     """
 
     kind = "affine"
-    is_closed_form = True
-    begins = "closed form", "every draw is affine in the inputs, for each index"
+    begins = "moments", "every draw is affine in the inputs, for each index"
     columns: Tensor
 
     def _build(self, config: dict[str, Any], size: int, hidden: tuple[int, ...]) -> None:
@@ -302,7 +289,10 @@ class AffineTrunk(MomentsTrunk):
         ]
         self.indexed = [(int(column), [*map(int, values)]) for column, values in config["indices"]]
         self.outputs, rank, groups = (int(config[name]) for name in ("outputs", "rank", "groups"))
-        self.has_logits = [kind for kind, *_ in config["numbers"]] == ["classes"]
+        self.has_one_logit = config["numbers"] == [["classes", 1, 2]]
+        self.is_closed_form = all(kind.is_whole for kind, _ in self.numbers)
+        if self.is_closed_form:
+            self.begins = "closed form", self.begins[1]
         self.beside = sum(count * kind.writes for kind, count in self.numbers)
         self.num_features = hidden[-1] + self.beside
         self.register_buffer("mean", torch.zeros(groups, self.outputs, size + 1))
@@ -314,8 +304,6 @@ class AffineTrunk(MomentsTrunk):
             table = torch.zeros(max(values) + 1, dtype=torch.long)
             table[values] = torch.arange(len(values))
             self.register_buffer(f"place_{number}", table)
-        for reads in {kind.reads for kind, _ in self.numbers if kind.joint}:
-            self.register_buffer(f"points_{reads}", logit_points(reads), persistent=False)
         small = Perceptron((size + 2 * self.outputs + self.beside,), hidden)
         self.scale, self.layers = small.standardize, small.layers
 
@@ -350,9 +338,9 @@ class AffineTrunk(MomentsTrunk):
         return found
 
     def moments_of(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Standardised floats ``(N, F)``, mean ``(N, A)`` and factor ``(N, R, A)``."""
+        """Standardised floats ``(N, F)``, mean and variance of the affine numbers ``(N, A)``."""
         z = self.standardize(self.shaped(x))
-        whole = torch.cat([self.mean[:, None], self.factor], 1)  # (G, 1 + R, A, F + 1)
+        whole = torch.cat([self.mean[:, None], self.factor], 1)  # (G, 1 + F + 1, A, F + 1)
         if len(whole) == 1:
             weights = whole[0].flatten(0, 1)
             found = torch.addmm(weights[:, -1], z, weights[:, :-1].mT)
@@ -360,22 +348,15 @@ class AffineTrunk(MomentsTrunk):
             weights = whole.flatten(1, 2)[self._code(x)]
             found = (weights[..., :-1] @ z[..., None]).squeeze(-1) + weights[..., -1]
         found = found.unflatten(-1, (-1, self.outputs))
-        return z, found[:, 0], found[:, 1:]
+        return z, found[:, 0], found[:, 1:].square().sum(1)
 
     def _read(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
-        z, mean, factor = self.moments_of(x)
-        variance = factor.square().sum(1)
+        z, mean, variance = self.moments_of(x)
         answers, place = [], 0
         for kind, count in self.numbers:
             own = slice(place, place + count * kind.reads)
-            if kind.answer is None:
-                m, f = mean[:, own], factor[..., own].unflatten(-1, (count, -1)).transpose(1, 2)
-                points = getattr(self, f"points_{kind.reads}")
-                found = averaged_logits(m.reshape(-1, kind.reads), f.flatten(0, 1), points)
-                answers.append(torch.cat(found, -1).unflatten(0, (-1, count)).flatten(1))
-            else:
-                m, v = (each[:, own].unflatten(-1, (count, -1)) for each in (mean, variance))
-                answers.append(kind.answer(m, v).flatten(1))
+            m, v = (each[:, own].unflatten(-1, (count, -1)) for each in (mean, variance))
+            answers.append(kind.answer(m, v).flatten(1))
             place = own.stop
         plain = torch.cat(answers, -1)
         return [z.asinh(), mean.asinh(), variance.clamp_min(LEAST).log(), plain], plain

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from pyro_opu.distributions.normal_logits import LEAST
+from pyro_opu.distributions.normal_logits import LEAST, averaged_logit
 
-__all__ = ["Kind", "kind_of", "label_head"]
+__all__ = ["Kind", "kind_of"]
 
 #: Aleatoric variance of a count beyond its mean, as a share of it, that is rounding; its logarithm.
 NO_EXCESS, LOG_NO_EXCESS = 1e-4, -30.0
@@ -21,14 +22,9 @@ class Kind(NamedTuple):
 
     reads: int
     read: Callable[[Tensor], Tensor]  #: From draws ``(S, n, width)``, logarithms of probabilities.
+    answer: Callable[[Tensor, Tensor], Tensor]  #: From means and variances ``(n, L, reads)``.
     head: Tensor  #: ``(outputs of the guide, writes)``.
-    #: From means and variances ``(n, L, reads)``; of logits their covariances decide.
-    answer: Callable[[Tensor, Tensor], Tensor] | None = None
-
-    @property
-    def joint(self) -> bool:
-        """Whether it is a label."""
-        return self.answer is None
+    is_whole: bool = True  #: Whether that is all that the guide says, if the draws are normal.
 
     @property
     def writes(self) -> int:
@@ -37,6 +33,10 @@ class Kind(NamedTuple):
 
 def _log_odds(said: Tensor) -> Tensor:
     return said[..., 1:] - said[..., :1]
+
+
+def _centred(said: Tensor) -> Tensor:
+    return said - said.mean(-1, keepdim=True)
 
 
 def _rate(said: Tensor) -> Tensor:
@@ -53,6 +53,16 @@ def _as_said(said: Tensor) -> Tensor:
 
 def _scale(said: Tensor) -> Tensor:
     return torch.stack([said[..., 0], said[..., 1].exp()], -1)
+
+
+def _of_logit(mean: Tensor, variance: Tensor) -> Tensor:
+    """Logit of the mean and log concentration ``(n, L, 2)``."""
+    return torch.cat(averaged_logit(mean, variance), -1)
+
+
+def _of_logits(mean: Tensor, variance: Tensor) -> Tensor:
+    """Logits of the mean ``(n, L, C)``, each moderated by itself."""
+    return mean * (1.0 + math.pi / 8.0 * variance).rsqrt()
 
 
 def _of_real(mean: Tensor, variance: Tensor) -> Tensor:
@@ -74,20 +84,24 @@ def _of_count(mean: Tensor, variance: Tensor) -> Tensor:
     return torch.stack([log_mean, aleatoric, variance[..., 0].clamp_min(LEAST).expm1().log()], -1)
 
 
+#: Of a label of two classes.
+LOGIT = Kind(1, _log_odds, _of_logit, torch.tensor([[-0.5, 0.0], [0.5, 0.0], [0.0, 1.0]]))
 #: By the kind of a part that is no label; a real y by its log scale, or by its scale.
 KINDS = {
-    "real": Kind(2, _as_said, torch.eye(3), _of_real),
-    "scale": Kind(2, _scale, torch.eye(3), _of_scale),
-    "counts": Kind(2, _rate, torch.eye(3), _of_count),
+    "real": Kind(2, _as_said, _of_real, torch.eye(3)),
+    "scale": Kind(2, _scale, _of_scale, torch.eye(3)),
+    "counts": Kind(2, _rate, _of_count, torch.eye(3)),
 }
 
 
 def kind_of(kind: str, width: int) -> Kind:
-    """What is read of a part that draws say so many numbers of; of a label its logits."""
-    return KINDS.get(kind) or Kind(width - 1, _log_odds, label_head(width))
+    """What is read of a part that draws say so many numbers of; of a label its logits.
 
-
-def label_head(classes: int) -> Tensor:
-    """Class logits of mean 0 and log alpha_0, from logits above the first's and log alpha_0."""
-    logits = torch.eye(classes)[:, 1:] - 1.0 / classes
-    return torch.block_diag(logits, torch.ones(1, 1))
+    References:
+        MacKay (1992), The evidence framework applied to classification networks, eq. 10, for
+        several classes, whose log concentration is learnt.
+    """
+    if kind in KINDS or width == 2:
+        return KINDS.get(kind, LOGIT)
+    head = torch.eye(width + 1)[:, :width]
+    return Kind(width, _centred, _of_logits, head, is_whole=False)

@@ -39,9 +39,10 @@ MOST_WORSE = 1.25
 #: at most; draws that are run at once; and the least singular value of the features that counts,
 #: as a share of the largest.
 CARRIED, PROJECTED, PAIRS, FEW, ROUNDING = 1.5, 256, 512, 16, 1e-4
-#: Products of the moments of logits, at most, that a student is told: of variances alone, and of
-#: whole covariances, of so many classes at most: a pass by these takes a tenth of 500 draws' time.
-MOST_TOLD, MOST_JOINT, MOST_CLASSES = 2**14, 2**17, 10
+#: Products of the moments of logits, at most, that a student is told: variances alone. By the whole
+#: covariance of ten logits, averaged at 128 points, a student is as near as twice the draws, and a
+#: pass costs ten times as much: half of what 500 draws do.
+MOST_TOLD = 2**14
 #: Rounding of inputs to float32, in deviations, that a network in float32 is read in spite of; rows
 #: at which it is looked for.
 MOST_ROUNDING, ROUNDED = 1e-3, 2048
@@ -94,31 +95,18 @@ class Beginning:
 
     @property
     def lacks_moments(self) -> bool:
-        """Whether the posterior is over the head, but a student is not given all its covariance."""
-        classes, size = self.head.shape
-        whole = size**2 <= MOST_TOLD if classes == 2 else self.has_joint_moments()
-        return self.draws is not None and not whole
-
-    @property
-    def most_told(self) -> int:
-        """Products, at most, of the moments that it has."""
-        joint = len(self.head) > 2 and self.has_joint_moments()
-        return MOST_JOINT if joint else MOST_TOLD
-
-    def has_joint_moments(self) -> bool:
-        """Whether a student can read the whole covariance of the logits, of one always."""
-        classes, size = self.head.shape
-        return classes == 2 or is_joint(classes, size)
+        """Whether the posterior is over the head, but a student is not given its variances."""
+        return self.draws is not None and self.head.shape[1] ** 2 > MOST_TOLD
 
     def has_few_moments(self) -> bool:
-        """Whether a student can read mean and variances of the logits, or all covariances."""
+        """Whether a student can read mean and variances of the logits: of one, always."""
         classes, size = self.head.shape
-        return self.has_joint_moments() or classes * size**2 <= MOST_TOLD
+        return classes == 2 or are_few(classes, size)
 
 
-def is_joint(classes: int, size: int) -> bool:
-    """Whether so many classes and coefficients of a logit have few covariances."""
-    return classes <= MOST_CLASSES and ((classes - 1) * size) ** 2 <= MOST_JOINT
+def are_few(classes: int, size: int) -> bool:
+    """Whether the variances of so many logits of so many coefficients are."""
+    return classes * size**2 <= MOST_TOLD
 
 
 @torch.no_grad()

@@ -9,14 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.distributions.normal_logits import (
-    LEAST,
-    averaged_logits,
-    informed_concentration,
-    logit_points,
-)
-from pyro_opu.guides.affine_parts import label_head
-from pyro_opu.guides.beginning import Beginning, evenly
+from pyro_opu.distributions.normal_logits import LEAST, averaged_logit, informed_concentration
+from pyro_opu.guides.beginning import MOST_TOLD, Beginning, evenly
 from pyro_opu.guides.networks import SET_UP, DefaultTrunk, Perceptron, Standardize, in_blocks
 from pyro_opu.guides.operations import Operations
 from pyro_opu.programs.cost import counted, metered
@@ -32,7 +26,7 @@ __all__ = [
 #: Widths of the network on the features: the first that takes no more products than `SMALL`, or of
 #: a network of more than `LARGE` products this share of them.
 WIDTHS, SMALL, LARGE, SHARE = (128, 64, 32, 16), 40_000, 2**18, 0.04
-#: Where the moments of logits take too many products, a student is given one variance,
+#: Where the moments of logits take more than `MOST_TOLD` products, a student is given one variance,
 #: by so many directions and a diagonal; or of a single logit those of the leading directions that
 #: take this share of the network's products.
 DIRECTIONS, SHARE_TOLD = 8, 0.5
@@ -69,8 +63,8 @@ class NetworkTrunk(DefaultTrunk):
     #: Whether what it gives to the small network stays while it is trained; then it has
     #: ``moments_at`` and ``from_moments``.
     stays = False
-    #: Whether the student begins with what normal logits average to, which is exact.
-    has_logits = False
+    #: Whether the student begins with what one normal logit averages to, which is exact.
+    has_one_logit = False
     #: Whether it begins with all moments of what the posterior says, if that is normal.
     is_closed_form = False
     rows = 0  #: of every pass that a compiler for a GPU makes, where they are known
@@ -94,7 +88,7 @@ class NetworkTrunk(DefaultTrunk):
     def describe(start: Beginning, x: Tensor) -> dict[str, Any]:
         """The config of the trunk that begins so, of its "kind", at inputs like x."""
         classes, size = start.head.shape
-        outputs = classes - start.has_joint_moments()
+        outputs = 1 if classes == 2 else classes
         network, products = None, classes * size
         if start.trunk is not None:
             network = Operations.describe(start.trunk)
@@ -103,10 +97,10 @@ class NetworkTrunk(DefaultTrunk):
             products += (meter.operations or 0) // 4
         kind, rank, beside = "network", 0, 0
         if start.draws is not None:
-            rank = min(len(start.draws) - 1, size * (outputs if outputs < classes else 1))
+            rank = min(len(start.draws) - 1, size)
             if start.has_few_moments():
                 kind, beside = ("process" if start.process else "moments"), 3 * outputs
-                most = max(start.most_told, int(SHARE_TOLD * products)) // (outputs * size)
+                most = max(MOST_TOLD, int(SHARE_TOLD * products)) // (outputs * size)
                 rank = min(rank, max(1, most))
             else:
                 kind, rank = "tempered", min(rank, DIRECTIONS)
@@ -115,8 +109,7 @@ class NetworkTrunk(DefaultTrunk):
         cost = {w: (read + beside + w) * w + w * classes for w in WIDTHS}
         width = next((w for w in WIDTHS if cost[w] <= budget), WIDTHS[-1])
         plain = {"kind": kind, "input_shape": list(x.shape[1:]), "network": network}
-        sizes = {"size": size - 1, "classes": classes, "outputs": outputs, "rank": rank}
-        return {**plain, **sizes, "hidden": [width] * 2}
+        return {**plain, "size": size - 1, "outputs": outputs, "rank": rank, "hidden": [width] * 2}
 
     def merges(self, rows: int = MANY) -> bool:
         """Whether linear heads and the first layer had better read so many rows in one product."""
@@ -208,22 +201,21 @@ class NetworkTrunk(DefaultTrunk):
 
 
 class MomentsTrunk(NetworkTrunk):
-    r"""A posterior over a linear head alone, by mean and covariance of its logits.
+    r"""A posterior over a linear head alone, by the mean and variance of its logits.
 
     .. math::
-        m_k(x) = \bar w_k^\top \phi, \quad \Sigma_{kl}(x) = \phi^\top \Sigma_{kl}\, \phi
+        m_k(x) = \bar w_k^\top \phi, \quad v_k(x) = \phi^\top \Sigma_k\, \phi, \quad
+        \kappa_k = m_k \big/ \sqrt{1 + \pi v_k / 8}
 
-    with a 1 last in :math:`\phi`, and mean and covariance of the draws of the head, for logits over
-    the first class's. The small network reads :math:`\operatorname{arsinh} \phi,
-    \operatorname{arsinh} m, \log \Sigma_{kk}`, and what normal logits average to with their
-    :math:`\log \alpha_0` (:func:`~pyro_opu.distributions.normal_logits.averaged_logits`), which
-    stands in the place of :math:`\phi`. Where classes are more than
-    :meth:`.Beginning.has_joint_moments` allows, all logits, of mean 0, have variances alone, and
-    :math:`\kappa_k = m_k / \sqrt{1 + \pi v_k / 8}` stands there.
+    with a 1 last in :math:`\phi`, and mean and covariance of the draws of the head. The small
+    network reads :math:`\operatorname{arsinh} \phi, \operatorname{arsinh} m, \log v` and
+    :math:`\kappa`, the logits that a normal law averages to, which stands in the place of
+    :math:`\phi`. Two classes have one logit, the second's less the first's; :math:`\kappa` is then
+    exact, and :math:`\log \alpha_0` of the normal law stands beside it
+    (:func:`~pyro_opu.distributions.normal_logits.averaged_logit`).
 
     Args:
-        config: Also "outputs", the number of logits, one less than "classes" where they are joint,
-            and the "rank" of their covariances.
+        config: Also "outputs", the number of logits, and the "rank" of their covariances.
 
     References:
         MacKay (1992), The evidence framework applied to classification networks, eq. 10.
@@ -234,20 +226,17 @@ class MomentsTrunk(NetworkTrunk):
     read_by_first = "scale"
     mean: Tensor
     factor: Tensor
-    points: Tensor
 
     def _build(self, config: dict[str, Any], size: int, hidden: tuple[int, ...]) -> None:
-        self.outputs, classes = int(config["outputs"]), int(config["classes"])
-        self.has_logits = self.outputs < classes
-        self.is_closed_form = self.has_logits and self.kind == MomentsTrunk.kind
-        self.beside = classes  # logits alone, or one less and a concentration
-        self.num_features = hidden[-1] + classes
-        self.register_buffer("mean", torch.zeros(self.outputs, size + 1))
-        self.register_buffer("factor", torch.zeros(int(config["rank"]), self.outputs, size + 1))
-        if self.has_logits:
-            self.register_buffer("points", logit_points(self.outputs), persistent=False)
+        self.outputs = outputs = int(config["outputs"])
+        self.has_one_logit = outputs == 1
+        self.is_closed_form = self.has_one_logit and self.kind == MomentsTrunk.kind
+        self.beside = 2 if outputs == 1 else outputs  # one logit has a concentration beside it
+        self.num_features = hidden[-1] + self.beside
+        self.register_buffer("mean", torch.zeros(outputs, size + 1))
+        self.register_buffer("factor", torch.zeros(int(config["rank"]), outputs, size + 1))
         width = self._width(config, size)
-        small = Perceptron((width + 2 * self.outputs + classes,), hidden)
+        small = Perceptron((width + 2 * outputs + self.beside,), hidden)
         self.scale, self.layers = small.standardize, small.layers
 
     def _width(self, config: dict[str, Any], size: int) -> int:
@@ -259,12 +248,12 @@ class MomentsTrunk(NetworkTrunk):
         self._take_moments(start.draws)
         self.scale.fit(in_blocks(lambda rows: torch.cat(self._read(rows)[0], -1), x), (0,))
         classes = len(start.head)
-        weight = label_head(classes)[:-1] if self.has_logits else torch.eye(classes)
+        weight = torch.tensor([[-0.5, 0.0], [0.5, 0.0]]) if classes == 2 else torch.eye(classes)
         return weight, torch.zeros(classes, 1)
 
     def _concentration_at(self, head: Tensor, x: Tensor) -> Tensor:
         last = torch.zeros_like(head[:1])
-        last[0, -2] = float(self.has_logits)
+        last[0, -2] = float(self.has_one_logit)
         return last
 
     def update_moments(self, start: Beginning) -> None:
@@ -275,28 +264,25 @@ class MomentsTrunk(NetworkTrunk):
     @torch.no_grad()
     def _take_moments(self, heads: Tensor) -> None:
         """Mean and covariance of draws ``(S, C, F + 1)``, for standardised features."""
-        heads = self._standardised(heads[:, 1:] - heads[:, :1] if self.has_logits else heads)
+        heads = self._standardised(heads[:, 1:] - heads[:, :1] if self.outputs == 1 else heads)
         self.mean.copy_(heads.mean(0))
-        joint = (-1, self.outputs if self.has_logits else 1)  # numbers that have covariances
-        centred = (heads - heads.mean(0)).unflatten(1, joint).flatten(2).movedim(0, 1)
+        centred = (heads - heads.mean(0)).movedim(0, 1) / math.sqrt(len(heads) - 1)
         _, values, directions = torch.linalg.svd(centred, full_matrices=False)
         factor = (values[..., None] * directions).movedim(0, 1)[: len(self.factor)]
-        factor = factor.reshape(-1, *self.mean.shape) / math.sqrt(len(heads) - 1)
         self.factor.zero_()[: len(factor)] = factor
 
     def moments(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean ``(N, O)`` of the logits and factor ``(N, R, O)`` at standardised features."""
+        """Mean and variance of the logits ``(N, O)`` at standardised features ``(N, F)``."""
         weights = torch.cat([self.mean[None], self.factor]).flatten(0, 1)
         found = torch.addmm(weights[:, -1], z, weights[:, :-1].mT).unflatten(-1, (-1, self.outputs))
-        return found[:, 0], found[:, 1:]
+        return found[:, 0], found[:, 1:].square().sum(1)
 
     def _read(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
         """What the small network reads, and what the heads read beside its features."""
         z = self.standardize(self.shaped(x))
-        mean, factor = self.moments(z)
-        variance = factor.square().sum(1)
-        if self.has_logits:
-            moderated = torch.cat(averaged_logits(mean, factor, self.points), -1)
+        mean, variance = self.moments(z)
+        if self.has_one_logit:
+            moderated = torch.cat(averaged_logit(mean, variance), -1)
         else:
             moderated = mean * (1.0 + math.pi / 8.0 * variance).rsqrt()
         bent = self._beside_moments(z, x).asinh()  # for heavy tails
@@ -317,12 +303,12 @@ class MomentsTrunk(NetworkTrunk):
         return torch.cat([self.scale(torch.cat(read, -1)), plain], -1)
 
     def from_moments(self, moments: Tensor) -> Tensor:
-        """Features ``(N, H + C)``, from what :meth:`moments_at` gives."""
+        """Features ``(N, H + O)`` or H + 2, from what :meth:`moments_at` gives."""
         read, plain = moments.tensor_split([moments.shape[1] - self.beside], 1)
         return torch.cat([self.layers(read), plain], -1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features ``(N, H + C)``."""
+        """Features ``(N, H + O)``, or H + 2."""
         return self.from_moments(self.moments_at(x))
 
 

@@ -133,7 +133,7 @@ class AfterMoments(nn.Module):
         self.trunk = trunk
 
     def forward(self, moments: Tensor) -> Tensor:
-        """Features ``(N, H + C)``."""
+        """Features ``(N, H + O)``, or H + 2."""
         return self.trunk.from_moments(moments)
 
 

@@ -43,8 +43,8 @@ class Facts:
             smaller side of its weight, so that inputs and classes do not count.
         pass_cost: Operations of its pass at an input, where it is large.
         begins_near: Posterior draws whose mean errs as the student's does before the first step; 0
-            where it is not asked, as of one with :attr:`given_logits`.
-        given_logits: Whether it begins with what normal logits average to, which is exact.
+            where it is not asked, as of one with :attr:`one_logit`.
+        one_logit: Whether it begins with what one normal logit averages to, which is exact.
     """
 
     rows: int
@@ -56,7 +56,7 @@ class Facts:
     width: int = 0
     pass_cost: int = 0
     begins_near: float = 0.0
-    given_logits: bool = False
+    one_logit: bool = False
 
     @classmethod
     def of(
@@ -66,8 +66,8 @@ class Facts:
         matrices = (p.flatten(1).shape for p in guide.parameters() if p.ndim > 1)
         weights = sum(p.numel() for p in guide.parameters())
         trunk = guide.trunk if isinstance(guide, PredictiveGuide) else None
-        given = isinstance(trunk, NetworkTrunk) and trunk.has_logits
-        near = request.guide_is_open and request.effort == "default" and not given
+        known = isinstance(trunk, NetworkTrunk) and trunk.has_one_logit
+        near = request.guide_is_open and request.effort == "default" and not known
         large = request.guide_is_open and weights > tuned.MANY
         return cls(
             rows=len(x),
@@ -79,7 +79,7 @@ class Facts:
             width=max((min(shape) for shape in matrices), default=0),
             pass_cost=pass_operations(guide, held_out.x) if large else 0,
             begins_near=held_out.scores(guide)["draws"] if near else 0.0,
-            given_logits=given,
+            one_logit=known,
         )
 
     @property
@@ -209,10 +209,10 @@ class Plan:
         else:
             warm_draws = num_draws = min(given, facts.max_draws or given)
         fewer_steps, fewer_labels = request.share
-        given_logits = facts.given_logits and request.guide_is_open and not request.follows
-        by_logit = tuned.ONE_LOGIT if given_logits else 1
+        one_logit = facts.one_logit and request.guide_is_open and not request.follows
+        by_logit = tuned.ONE_LOGIT if one_logit else 1
         if isinstance(effort, str):
-            near = given_logits or facts.begins_near >= tuned.BEGINS_NEAR
+            near = one_logit or facts.begins_near >= tuned.BEGINS_NEAR
             if request.guide_is_open and effort == "default" and near:
                 effort = "quick"
             steps, most = tuned.EFFORTS[effort]

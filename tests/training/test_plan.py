@@ -43,11 +43,11 @@ def plan(facts: Facts = SMALL, loss: Objective = MOMENTS, **given: Any) -> Plan:
         ({}, {"effort": "thorough"}, 12_000),
         ({}, {"num_steps": 7}, 7),
         ({"begins_near": 1000.0}, {}, 1000),
-        ({"given_logits": True}, {}, 1000),
-        ({"given_logits": True}, {"effort": "thorough"}, 12_000),
-        ({"begins_near": 1000.0, "given_logits": True}, {"guide": nn.Linear(1, 1)}, 3000),
+        ({"one_logit": True}, {}, 1000),
+        ({"one_logit": True}, {"effort": "thorough"}, 12_000),
+        ({"begins_near": 1000.0, "one_logit": True}, {"guide": nn.Linear(1, 1)}, 3000),
         ({}, {"start": SimpleNamespace()}, 300),
-        ({"given_logits": True}, {"start": SimpleNamespace()}, 300),
+        ({"one_logit": True}, {"start": SimpleNamespace()}, 300),
     ],
 )
 def test_steps_by_effort_and_by_where_it_begins(
@@ -55,7 +55,7 @@ def test_steps_by_effort_and_by_where_it_begins(
 ) -> None:
     found = plan(replace(SMALL, **changes), **given)
     assert (found.warm_steps, found.refine_steps) == (steps, 0)
-    few = (10 if "start" in given else 1) * (4 if changes.get("given_logits") and not given else 1)
+    few = (10 if "start" in given else 1) * (4 if changes.get("one_logit") and not given else 1)
     if "guide" not in given and given.get("effort") is None:
         assert found.calibration == 2**23 // few
 
