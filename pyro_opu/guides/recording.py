@@ -43,7 +43,9 @@ def record(plug_in: PlugIn, weights: Mapping[str, Tensor], x: Tensor) -> Recorde
         Unrecorded: it has an operation that is not :data:`KNOWN`, or whose form depends on values
             or, other than in proportion, on the number of rows.
     """
-    from torch.fx.experimental.proxy_tensor import make_fx  # which loads slowly
+    from torch._guards import TracingContext, tracing
+    from torch._subclasses import FakeTensorMode  # which loads slowly, as what follows
+    from torch.fx.experimental.proxy_tensor import make_fx
 
     names = list(weights)
     two, three = some_rows(x, 2), some_rows(x, 3)
@@ -57,7 +59,8 @@ def record(plug_in: PlugIn, weights: Mapping[str, Tensor], x: Tensor) -> Recorde
     graphs = []
     by_row = bool(plug_in.deviations)  # which is seen only below what maps over rows
     traced = torch.func.functionalize(function) if by_row else function
-    with preserve_rng(), _plain_attention():
+    shapes = TracingContext(FakeTensorMode())  # one for all tensors, or each has its own, slowly
+    with preserve_rng(), _plain_attention(), tracing(shapes):
         for rows in (two, three):
             try:
                 traces = make_fx(traced, pre_dispatch=not by_row)
