@@ -3,6 +3,8 @@
 python -m benchmarks.exact             three models, ms of CPU at N = 1 and N = 1,000
 python -m benchmarks.exact --large     a million rows; a network with dropout before its head
 python -m benchmarks.exact --programs  programs of tests/programs: recorded, exported, and why not
+python -m benchmarks.exact --loop 0 20 second and later calls of posteriors 0 to 19 beside the loop
+                                       (also 20 40, ...; with --write, as a page of all so far)
 
 Class probabilities of all draws, one thread, all ways in one process and in turn, medians. By hand
 is torch written for the model; NumPyro is its `Predictive` in one `jax.jit`, in the quicker order.
@@ -11,6 +13,7 @@ is torch written for the model; NumPyro is its `Predictive` in one `jax.jit`, in
 from __future__ import annotations
 
 import argparse
+import math
 import resource
 import statistics
 import sys
@@ -18,6 +21,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +33,14 @@ from pyro.infer import Predictive
 from torch import Tensor
 
 import pyro_opu
+from benchmarks import board_posteriors
+from papers.results import finish, keep, kept
+from pyro_opu.programs.batched import BatchedPredictive
+from pyro_opu.programs.forms import Call
 
 S, ROWS, SECONDS = 500, (1, 1000), 6.0
+#: Rows at which exact answers stand beside the loop, and calls in which they find their pace.
+FEW_AND_MANY, NEXT = (7, 1000), 20
 SIZES = (64, 128, 128, 10)
 Way = Callable[[], Any]
 
@@ -315,8 +325,114 @@ def exported(program: Any) -> dict[str, Any]:
     return {"error": f"{worst:.1e}", "kB": made.size // 1000}
 
 
+# Beside the loop --------------------------------------------------------------------------------
+
+
+class Unrecorded(BatchedPredictive):
+    """All draws at once by ``vmap``, in every call."""
+
+    def _recorded(self, *_: Any) -> None:
+        return None
+
+
+def subjects() -> dict[str, Callable[[], tuple[Any, Call]]]:
+    """Posteriors and their calls: of tests/programs, the scoreboard and tests/posteriors."""
+    from posteriors import SOURCES, X
+    from programs import judged
+    from programs.base import PROGRAMS
+
+    def program(title: str) -> tuple[Any, Call]:
+        made = PROGRAMS[title]()
+        return made.source, Call(*judged.called(made))
+
+    def board(name: str) -> tuple[Any, Call]:
+        task = board_posteriors.task(name)
+        return task.source, Call((task.test,), {})
+
+    def tested(name: str) -> tuple[Any, Call]:
+        return SOURCES[name][0](), Call((X,), {})
+
+    names = board_posteriors.POSTERIORS.keys() - board_posteriors.SHARED.keys()
+    found = {title: partial(program, title) for title in PROGRAMS}
+    found |= {f"scoreboard: {name}": partial(board, name) for name in sorted(names)}
+    return found | {f"tests: {name}": partial(tested, name) for name in SOURCES}
+
+
+def beside_the_loop(first: int, last: int, write: bool) -> None:
+    """Second and later calls of these posteriors, in ms of CPU: the quickest of one run."""
+    sys.path.insert(0, "tests")
+    from programs.base import briefly
+
+    torch.set_num_threads(1)
+    table = (kept(__file__) if first else []) or []
+    for title, make in list(subjects().items())[first:last]:
+        pyro.clear_param_store()
+        torch.manual_seed(0)
+        with briefly(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            source, call = make()
+            for rows in (*FEW_AND_MANY, call.rows):
+                found: dict[str, Any] = {"posterior": title, "N": rows}
+                try:
+                    found |= quickest(unlearned(source, *some(call, rows)))
+                    found["slower than"] = ", ".join(
+                        k for k in ("loop", "vmap") if found.get(k, math.inf) < found["exact"]
+                    )
+                except Exception as error:  # noqa: BLE001 - what the loop cannot do either
+                    found["slower than"] = f"refused: {type(error).__name__}"
+                table.append(found)
+                print(found, flush=True)
+                if rows == FEW_AND_MANY[-1] and "exact" in found:
+                    break
+        keep(__file__, table)
+    named = {"Second and later calls beside the loop, ms of CPU": table}
+    finish(__file__, argparse.Namespace(write=write, quick=False), named)
+
+
+def some(call: Call, rows: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call of so many rows."""
+    index = torch.arange(rows) % max(1, call.rows)
+    own = [x.dim() and len(x) == call.rows for x in call.tensors]
+    return call.given([x[index] if o else x for x, o in zip(call.tensors, own, strict=True)])
+
+
+def unlearned(source: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Way]:
+    """All sites by the loop, by ``vmap`` and exactly; without sites, draws of a teacher."""
+    exact = pyro_opu.exact(source)
+    if isinstance(source, Predictive):
+        ways: dict[str, Any] = {"loop": source, "vmap": Unrecorded(source), "exact": exact}
+        return {name: partial(way, *args, **kwargs) for name, way in ways.items()}
+    x = exact.teacher.packed(kwargs or (args[0] if len(args) == 1 else args))
+    exact.draws(x)
+    whole = partial(exact.teacher.draws, x, exact.max_draws)
+    return {"vmap": whole, "exact": partial(exact.draws, x)}
+
+
+def quickest(ways: dict[str, Way]) -> dict[str, float]:
+    """Milliseconds by way: its quickest call; of the exact one, the first and the median next."""
+    found: dict[str, list[float]] = {name: [] for name in ways}
+
+    def timed(name: str, times: int = 1) -> None:
+        for _ in range(times):
+            begun = time.process_time()
+            ways[name]()
+            found[name].append(1e3 * (time.process_time() - begun))
+
+    timed("exact", 1 + NEXT)
+    times = {"first call": found["exact"][0], "next calls": statistics.median(found["exact"][1:])}
+    for _ in range(2):
+        for name in ways:
+            timed(name, 2 if name == "loop" else 3)
+        while sum(found["exact"][-40:]) < 100 and len(found["exact"]) < 200:
+            timed("exact")
+    return {**{name: min(each[1:]) for name, each in found.items()}, **times}
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     for name, run in {"programs": programs, "large": large}.items():
         parser.add_argument(f"--{name}", dest="run", action="store_const", const=run)
-    (parser.parse_args().run or speed)()
+    parser.add_argument("--loop", type=int, nargs=2, metavar=("FIRST", "LAST"))
+    parser.add_argument("--write", action="store_true", help="write results/exact.md of --loop")
+    asked = parser.parse_args()
+    beside_the_loop(*asked.loop, asked.write) if asked.loop else (asked.run or speed)()

@@ -319,8 +319,15 @@ def _is_same(node: fx.Node, source: fx.Node) -> bool:
     if node.target is aten.permute.default:
         dims: Any = node.args[1]
         return all(dim % len(dims) == i for i, dim in enumerate(dims))
+    if node.target is aten.clone.default and any(map(_reads_memory, node.users)):
+        return False
     copied = node.target is aten._to_copy.default and set(node.kwargs) <= {"dtype", "device"}
     return copied or node.target in _VIEWS
+
+
+def _reads_memory(node: fx.Node) -> bool:
+    """Whether the kernel of another library reads numbers as they lie, whatever the strides."""
+    return getattr(node.target, "__name__", "").startswith(("mkldnn", "mkl", "cudnn", "miopen"))
 
 
 def is_view(node: fx.Node) -> bool:

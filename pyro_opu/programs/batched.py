@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -19,18 +19,19 @@ from pyro_opu.inputs import call_with
 from pyro_opu.programs.bound import put
 from pyro_opu.programs.cost import Cost, metered
 from pyro_opu.programs.forms import Call, Forms
-from pyro_opu.programs.site_programs import COMPARED, Runs, Shape, SitePrograms
+from pyro_opu.programs.site_programs import (
+    COMPARED,
+    Runs,
+    Shape,
+    SitePrograms,
+    draws_at_once,
+)
 from pyro_opu.programs.sites import unwrap
 from pyro_opu.programs.trace import quiet
 from pyro_opu.programs.vmap import Batched, Draws, has_nan, loop
 from pyro_opu.programs.vmap_rewrites import Rewrites
 from pyro_opu.rng import exclusive, preserve_rng
-from pyro_opu.utils.chunks import numbers_at_once
 
-#: Numbers in the widest tensor of a draw above which a processor convolves faster one by one.
-WIDE_CONVOLUTION = 2**16
-#: Draws with attention of which fewer fit in a block run one by one, by torch's fused kernels.
-FEWEST_ATTENDED = 5
 #: Draws of the two runs whose tensors are measured.
 MEASURED = 2, 3
 
@@ -62,6 +63,7 @@ class BatchedPredictive(Predictive):
         self._of_guide, self._of_model = Batched("the guide"), Batched("the model")
         #: Of a draw, and what was in it, by the shapes of the arguments.
         self._widths: dict[Any, tuple[int, Rewrites]] = {}
+        self._is_compared = False
         self._programs: Forms[SitePrograms] = Forms()
         self._never: set[Hashable] = set()  # forms of call that cannot be recorded
 
@@ -93,19 +95,18 @@ class BatchedPredictive(Predictive):
             model = Runs(self.model, call)
             guide = None if self.guide is None else Runs(self.guide, call)
         shapes = self._asked(model)
-        with quiet():
-            size, ops = self._draws_at_once(model, guide, shapes, call.tensors)
-        held = all(name in self.posterior_samples for name in shapes)
-        if size > 1 and not held and form is not None and form not in self._never:
-            programs = self._recorded(model, guide, shapes, call)
-            if programs is None:
-                self._never.add(form)
-            else:
-                self._programs[form if programs.free else (form, call.rows)] = programs
-                if (answered := programs(call.tensors)) is not None:
+        size: int = self.num_samples
+        ways: Callable[[], AbstractContextManager[Any]] = Rewrites
+        if size > 1 and not all(name in self.posterior_samples for name in shapes):
+            self._compare(model, guide)
+            vmaps = False not in (self._of_guide.use_vmap, self._of_model.use_vmap)
+            if vmaps and form is not None and self._never.isdisjoint((form, (form, call.rows))):
+                programs = self._recorded(model, guide, shapes, call, form)
+                if programs and (answered := programs(call.tensors)) is not None:
                     return answered
+            size, ways = self._draws_at_once(model, guide, shapes, call.tensors)
         found: dict[str, Tensor] = {}
-        with quiet(), ops:
+        with quiet(), ways():
             for start in range(0, self.num_samples, size):
                 block = slice(start, start + size)
                 values = self._values(model, guide, shapes, block)
@@ -113,23 +114,39 @@ class BatchedPredictive(Predictive):
                 put(found, block, whole, self.num_samples)
         return {name: found[name] for name in shapes}
 
+    def _compare(self, model: Runs, guide: Runs | None) -> None:
+        """Let ``vmap`` and the loop run a few draws, once."""
+        if not self._is_compared:
+            with preserve_rng(), quiet():
+                if guide is not None and guide.shapes:
+                    _compare(self._of_guide, guide, {"": torch.arange(COMPARED)})
+                _compare(self._of_model, model, self._latents(guide, slice(COMPARED)))
+            self._is_compared = True
+
     def _recorded(
-        self, model: Runs, guide: Runs | None, shapes: dict[str, Shape], call: Call
+        self,
+        model: Runs,
+        guide: Runs | None,
+        shapes: dict[str, Shape],
+        call: Call,
+        form: Hashable,
     ) -> SitePrograms | None:
         """The programs of this form of call, for any rows or else for as many as it has."""
-        if False in (self._of_model.use_vmap, self._of_guide.use_vmap):
-            return None
         samples = {"": torch.arange(self.num_samples)} | dict(self.posterior_samples)
-        own, names = (self._of_guide.own_tensors, self._of_model.own_tensors), tuple(shapes)
+        own, never = (self._of_guide.own_tensors, self._of_model.own_tensors), form
         for free in (True, False) if call.rows else (False,):
             try:
                 with preserve_rng(), quiet():
                     more = own, free, self.chunk_size
-                    programs = SitePrograms(model, guide, names, samples, *more)
+                    programs = SitePrograms(model, guide, tuple(shapes), samples, *more)
                     if programs.serves(call):
+                        self._programs[form if free else (form, call.rows)] = programs
                         return programs
+                if not programs.fits(call):
+                    never = form, call.rows
             except Exception:  # noqa: BLE001, S112 - whatever cannot be recorded is run
                 continue
+        self._never.add(never)
         return None
 
     def _asked(self, model: Runs) -> dict[str, Shape]:
@@ -166,42 +183,23 @@ class BatchedPredictive(Predictive):
         return draws | {k: v.reshape(len(v), *guide.shapes[k]) for k, v in drawn.items()}
 
     def _draws_at_once(
-        self,
-        model: Runs,
-        guide: Runs | None,
-        names: Iterable[str],
-        tensors: list[Tensor],
-    ) -> tuple[int, AbstractContextManager[Any]]:
-        """Draws of a block, by the widest tensor of one, and what they run under.
-
-        The first call compares with the loop.
-        """
-        if self.num_samples == 1 or all(name in self.posterior_samples for name in names):
-            return self.num_samples, Rewrites()
+        self, model: Runs, guide: Runs | None, names: Iterable[str], tensors: list[Tensor]
+    ) -> tuple[int, Callable[[], AbstractContextManager[Any]]]:
+        """Draws of a block, by the widest tensor of one, and what they run under."""
         asked = tuple((tensor.shape, tensor.device) for tensor in tensors)
         if asked not in self._widths:
-            with preserve_rng(), Rewrites() as ops:
-                if not self._widths:
-                    if guide is not None and guide.shapes:
-                        _compare(self._of_guide, guide, {"": torch.arange(COMPARED)})
-                    _compare(self._of_model, model, self._latents(guide, slice(COMPARED)))
-                meters = []
+            meters = []
+            with preserve_rng(), quiet(), Rewrites() as seen:
                 for count in MEASURED:
                     with metered() as meter:
                         self._values(model, guide, names, slice(count))
                     meters.append(meter)
-            cost = Cost.of(torch.Size(), meters[0], meters[1], 1)
-            self._widths[asked] = cost.width, ops
-        width, ops = self._widths[asked]
+            self._widths[asked] = Cost.of(torch.Size(), meters[0], meters[1], 1).width, seen
+        width, seen = self._widths[asked]
         tensors = [*tensors, *self.posterior_samples.values()]
-        on_gpus = [tensor.device for tensor in tensors if tensor.is_cuda]
-        device = on_gpus[0] if on_gpus else torch.device("cpu")
-        if ops.convolved and not on_gpus and width > WIDE_CONVOLUTION:
-            return 1, Rewrites()
-        most = max(1, (self.chunk_size or numbers_at_once(device)) // width)
-        if ops.attended and most < FEWEST_ATTENDED:
-            return 1, nullcontext()
-        return math.ceil(self.num_samples / math.ceil(self.num_samples / most)), Rewrites()
+        most = draws_at_once(width, seen, tensors, self.chunk_size)
+        size = math.ceil(self.num_samples / math.ceil(self.num_samples / max(1, most)))
+        return size, Rewrites if most else nullcontext
 
 
 def _compare(batched: Batched, runs: Runs, known: Draws) -> None:

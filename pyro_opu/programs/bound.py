@@ -40,16 +40,24 @@ class Bound:
 
     What follows from the inputs alone is computed once for all blocks of draws.
 
+    Args:
+        recorded: The program.
+        draws: Its draws.
+        fresh: Whether every call brings draws of its own, of which these are some.
+
     Attributes:
         values: What follows from the draws alone, as ``late`` takes it.
         trunk: What follows from the inputs alone.
         late: All that is left.
     """
 
-    def __init__(self, recorded: Recorded, draws: Draws) -> None:
+    def __init__(self, recorded: Recorded, draws: Draws, fresh: bool = False) -> None:
         self.recorded = recorded
         self.num_draws = len(next(iter(draws.values())))
         cuts = _cuts(recorded.program, draws)
+        taken = dict(zip((n.name for n in _given(recorded.program)[2:]), draws, strict=False))
+        if fresh:
+            cuts = {name: cut for name, cut in cuts.items() if cut is None or name in taken}
         early, self.trunk, self.late = _split(recorded.program, len(draws), cuts)
         with torch.no_grad():
             run = _Compared(early, cuts, draws)
@@ -59,6 +67,7 @@ class Bound:
                 early, self.trunk, self.late = _split(recorded.program, len(draws), cuts)
                 self.values = list(early(self.num_draws, 0, *draws.values()))
         self._cuts = [cuts[node.name] for node in output(early)]
+        self._taken = [taken.get(node.name, "") for node in output(early)]
         self._own = _made_anew(self.late)
         self._begin = compiled(self.trunk)
         self._ends: dict[tuple[str, ...], Callable[..., list[Tensor]]] = {}
@@ -72,6 +81,11 @@ class Bound:
         """The values under a block of the draws."""
         pairs = zip(self.values, self._cuts, strict=True)
         return [value if cut is None else cut.block(value, start, stop) for value, cut in pairs]
+
+    def _of_fresh(self, draws: Draws) -> list[Tensor]:
+        """The values under other draws."""
+        three = zip(self.values, self._cuts, self._taken, strict=True)
+        return [value if cut is None else draws[name] for value, cut, name in three]
 
     def width(self, rows: int) -> int:
         """Numbers in the widest tensor that a draw makes of so many rows in a call."""
@@ -90,8 +104,11 @@ class Bound:
 
     def at(
         self, inputs: Sequence[Tensor], names: Sequence[str] | None = None
-    ) -> Callable[[slice], Draws]:
-        """What the program gives at these inputs, of these names, by the block of draws."""
+    ) -> Callable[..., Draws]:
+        """What the program gives at these inputs, of these names, by the block of draws.
+
+        Fresh draws are given beside the block.
+        """
         rows = self.recorded.of_rows(inputs)
         trunk = self._begin(rows, *inputs)
         wanted = tuple(self.recorded.names if names is None else names)
@@ -101,9 +118,14 @@ class Bound:
         pairs = zip(self.recorded.names, self._own, strict=True)
         shared = [name for name, own in pairs if not own and name in wanted]
 
-        def under(block: slice) -> Draws:
+        def under(block: slice, draws: Draws | None = None) -> Draws:
             start, stop, _ = block.indices(self.num_draws)
-            values = self.values if stop - start == self.num_draws else self._under(start, stop)
+            if draws is not None:
+                start, stop, values = 0, len(next(iter(draws.values()))), self._of_fresh(draws)
+            elif stop - start == self.num_draws:
+                values = self.values
+            else:
+                values = self._under(start, stop)
             made = run(stop - start, rows, *values, *trunk, *inputs)
             found = dict(zip(wanted, made, strict=True))
             for name in shared:

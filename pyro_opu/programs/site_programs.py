@@ -18,7 +18,7 @@ from pyro_opu.programs.recorder import Together
 from pyro_opu.programs.sites import arguments_of, unwrap
 from pyro_opu.programs.trace import Run, quiet, trace_of
 from pyro_opu.programs.vmap import Draws, loop, vectorized
-from pyro_opu.programs.vmap_rewrites import later
+from pyro_opu.programs.vmap_rewrites import Rewrites, later
 from pyro_opu.programs.watched import Watched
 from pyro_opu.utils.chunks import numbers_at_once
 
@@ -27,6 +27,29 @@ Shape = tuple[int, ...]
 COMPARED = 2
 #: Draws by which the loop is timed.
 LOOPED = 2
+#: Numbers in the widest tensor of a draw above which a processor convolves faster one by one.
+WIDE_CONVOLUTION = 2**16
+#: Draws with attention of which fewer fit in a block run one by one, by torch's fused kernels.
+FEWEST_ATTENDED = 5
+
+
+def draws_at_once(
+    width: int, seen: Rewrites, tensors: Sequence[Tensor], numbers: int | None
+) -> int:
+    """Draws of a block at most; 0: one by one, as torch's own functions are quicker.
+
+    Args:
+        width: Numbers in the widest tensor of a draw.
+        seen: What is among the operations.
+        tensors: What they are given.
+        numbers: Those of the widest tensor of a block; by default as many as keep the device busy.
+    """
+    on_gpus = [tensor.device for tensor in tensors if tensor.is_cuda]
+    if seen.convolved and not on_gpus and width > WIDE_CONVOLUTION:
+        return 1
+    device = on_gpus[0] if on_gpus else torch.device("cpu")
+    most = max(1, (numbers or numbers_at_once(device)) // width)
+    return 0 if seen.attended and most < FEWEST_ATTENDED else most
 
 
 class Runs:
@@ -109,16 +132,18 @@ class SitePrograms:
         numbers: int | None,
     ) -> None:
         self.free, self._names, self._samples, self._numbers = free, names, samples, numbers
-        tensors = model.call.tensors
+        tensors, self._seen = model.call.tensors, Rewrites()
         self._parts: list[tuple[Together, Recorded]] = []
+        self._guide: Bound | None = None
         latents = samples
         if guide is not None and guide.shapes:
             latents = {"": samples[""]}
             self._record(guide.together(tuple(guide.shapes), own_tensors[0]), latents, tensors)
-            latents = self._latents(latents, tensors)
+            self._guide = Bound(self._parts[0][1], latents)
+            latents = latents | self._guide(tensors)
         fresh = [name for name in names if name not in latents]
         self._record(model.together(fresh, own_tensors[1]), latents, tensors)
-        self._bound = None if self._guided else Bound(self._parts[-1][1], samples)
+        self._bound = Bound(self._parts[-1][1], latents, fresh=self._guide is not None)
         self._watched = Watched([recorded for _, recorded in self._parts], samples)
         self._model = model
         self._dims = {name: len(shape) for name, shape in model.shapes.items()}
@@ -126,28 +151,30 @@ class SitePrograms:
         self._paces: dict[int, Pace] = {}
 
     def _record(self, together: Together, draws: Draws, tensors: Sequence[Tensor]) -> None:
-        recorded = Recorded(together, draws, tensors, free=self.free)
+        with self._seen:
+            recorded = Recorded(together, draws, tensors, free=self.free)
         self._parts.append((together, recorded))
-
-    @property
-    def _guided(self) -> bool:
-        return len(self._parts) > 1
-
-    def _latents(self, draws: Draws, tensors: Sequence[Tensor]) -> Draws:
-        """The guide's latents under these draws of it."""
-        return draws | self._parts[0][1](draws, tensors)
 
     def serves(self, call: Call) -> bool:
         """Whether the model is as it was, and gives what they give, compared once for N rows."""
         if not self._watched.unchanged():
             return False
-        if call.rows not in self._checked and self._agrees(call.tensors):
+        if call.rows not in self._checked and self.fits(call) and self._agrees(call.tensors):
             self._checked.add(call.rows)
         return call.rows in self._checked
 
+    def fits(self, call: Call) -> bool:
+        """Whether no fused kernel, which a record lacks, is quicker for so many rows."""
+        return self._draws_at_once(call.tensors) > 0
+
+    def _draws_at_once(self, tensors: Sequence[Tensor]) -> int:
+        rows = self._parts[-1][1].of_rows(tensors)
+        tensors = [*tensors, *self._samples.values()]
+        return draws_at_once(self._bound.width(rows), self._seen, tensors, self._numbers)
+
     def _agrees(self, tensors: Sequence[Tensor]) -> bool:
         """Whether ``vmap`` gives the same under a few draws, by the same random numbers."""
-        draws = few({"": self._samples[""]} if self._guided else self._samples, COMPARED)
+        draws = few({"": self._samples[""]} if self._guide else self._samples, COMPARED)
 
         def said(kind: int) -> Draws:
             found = draws
@@ -162,15 +189,15 @@ class SitePrograms:
         size, recorded = len(self._samples[""]), self._parts[-1][1]
         rows = recorded.of_rows(tensors)
         if (pace := self._paces.get(rows.bit_length())) is None:
-            width = (self._bound or recorded).width(rows)
-            device = (tensors or [self._samples[""]])[0].device
-            most = self._numbers or numbers_at_once(device)
+            width, most = self._bound.width(rows), max(1, self._draws_at_once(tensors))
             timed = not any(recorded.random for _, recorded in self._parts)
-            pace = self._paces[rows.bit_length()] = Pace.of(size, width, most, timed, LOOPED)
-        run = None if self._bound is None else self._bound.at(tensors)
+            pace = Pace.of(size, width, most * width, timed, LOOPED)
+            self._paces[rows.bit_length()] = pace
+        run = self._bound.at(tensors)
+        guide = None if self._guide is None else self._guide.at(tensors)
         found: Draws = {}
         for block, values in pace.blocks(
-            lambda block: self._block(block, tensors, run), partial(self._looped, tensors=tensors)
+            lambda block: self._block(block, run, guide), partial(self._looped, tensors=tensors)
         ):
             if not bool(values.pop(VALID, True)):
                 return None
@@ -187,17 +214,16 @@ class SitePrograms:
             return loop(partial(self._model.laid_out, self._names, tensors=tensors), draws)
 
     def _block(
-        self, block: slice, tensors: Sequence[Tensor], run: Callable[[slice], Draws] | None
+        self, block: slice, run: Callable[..., Draws], guide: Callable[[slice], Draws] | None
     ) -> Draws:
         """Values of the sites under a block of draws, and whether all could be sampled."""
-        if run is not None:
+        if guide is None:
             latents, found = self._samples, run(block)
         else:
-            latents = self._latents({"": self._samples[""][block]}, tensors)
-            found = self._parts[-1][1](latents, tensors)
+            latents = {"": self._samples[""][block]} | guide(block)
+            found, block = run(block, latents), slice(None)
             if VALID in latents:
                 found[VALID] = found.get(VALID, latents[VALID]) & latents[VALID]
-            block = slice(None)
         for name in self._names:
             if name in latents:
                 found[name] = _with_ones(latents[name][block], 1, self._dims[name]).clone()

@@ -335,7 +335,8 @@ class TestBlocks:
         exact = batched(predictive)
         x = torch.randn(rows, D)
         found = exact(x)
-        assert max(width for width, _ in exact._widths.values()) <= 2 * max(rows, D)
+        (programs,) = exact._programs._kept.values()
+        assert programs._bound.width(rows) <= 2 * max(rows, D)
         torch.testing.assert_close(found["p"], predictive(x)["p"])
 
     def test_weights_do_not_shrink_the_blocks_of_a_row(self) -> None:
@@ -349,20 +350,14 @@ class TestBlocks:
         }
         exact = batched(Predictive(source, held))
         exact(X[:1])
-        assert [width for width, _ in exact._widths.values()] == [200]
+        assert [programs._bound.width(1) for programs in exact._programs._kept.values()] == [200]
 
     @pytest.mark.parametrize(
-        ("attends", "most", "blocks", "modes"),
-        [
-            (True, 1, S, 0),
-            (True, 4, S, 0),
-            (True, 5, S // 5, 2),
-            (False, 1, S, 1),
-            (False, 4, 10, 2),
-        ],
+        ("attends", "most", "recorded"),
+        [(True, 1, False), (True, 4, False), (True, 5, True), (False, 1, True), (False, 4, True)],
     )
     def test_wide_draws_with_attention_run_as_in_the_loop(
-        self, attends: bool, most: int, blocks: int, modes: int
+        self, attends: bool, most: int, recorded: bool
     ) -> None:
         """Without a mode over torch's functions, under which a transformer has no fused kernel."""
         seen: list[int] = []
@@ -378,11 +373,11 @@ class TestBlocks:
         torch.testing.assert_close(exact(X), predictive(X))
         seen.clear()
         exact(X)
-        if blocks < S:
-            assert not seen  # recorded
+        if recorded:
+            assert not seen
         else:
-            assert len(seen) == 1 + blocks  # one for the shapes
-            assert set(seen[1:]) == {modes}
+            assert len(seen) == 1 + S  # one for the shapes
+            assert set(seen[1:]) == {0}
 
 
 class TestForms:

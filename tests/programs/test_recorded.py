@@ -26,6 +26,7 @@ from pyro_opu.rng import seeded
 Draws = dict[str, Tensor]
 S, D = 9, 3
 WIDE = torch.randn(D, 200)
+LSTM = nn.LSTM(1, 4, batch_first=True).requires_grad_(False)
 DRAWS = {"w": torch.randn(S, D), "s": torch.rand(S)}
 
 
@@ -78,8 +79,15 @@ def wide(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
     return {"z": many.sum(-1)[:, None] * inputs[0].sum(-1), "y": many[:, None] * inputs[0][:, :1]}
 
 
+def recurrent(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
+    """torch's kernel reads the numbers of a transposed copy as they lie in memory."""
+    x = LSTM(inputs[0][:, :, None])[0].sum(-1)
+    return {"z": torch.einsum("nd,sd->sn", x, draws["w"])}
+
+
 PROGRAMS: dict[str, Callable[[Draws, Sequence[Tensor]], Draws]] = {
-    each.__name__: each for each in (affine, centred, noisy, in_place, flat, across, wide)
+    each.__name__: each
+    for each in (affine, centred, noisy, in_place, flat, across, wide, recurrent)
 }
 
 
@@ -257,6 +265,28 @@ class TestBound:
         targets = {str(node.target) for node in bound.late.graph.nodes}
         assert not any("exp.default" in each for each in targets)
         assert any("exp.default" in str(n.target) for n in bound.recorded.program.graph.nodes)
+
+    def test_fresh_draws_of_every_call(self) -> None:
+        x = torch.randn(6, D)
+        bound = Bound(Recorded(affine, DRAWS, [x]), DRAWS, fresh=True)
+        other = {"w": torch.randn(4, D), "s": torch.rand(4)}
+        same(bound.at([x])(slice(2, 6), other), affine(other, [x]))
+
+    def test_a_trunk_runs_once_under_a_guide(self) -> None:
+        def latent() -> Tensor:
+            return pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
+
+        def source(x: Tensor) -> None:
+            pyro.deterministic("z", x.tanh() @ latent())
+
+        exact = batched(Predictive(source, guide=lambda x: latent(), num_samples=S), chunk_size=1)
+        x = torch.randn(6, D)
+        found = exact(x)
+        torch.testing.assert_close(found["z"], found["w"] @ x.tanh().T)
+        (programs,) = exact._programs._kept.values()
+        trunk, late = programs._bound.trunk.graph, programs._bound.late.graph
+        assert "aten.tanh.default" in {str(node.target) for node in trunk.nodes}
+        assert "aten.tanh.default" not in {str(node.target) for node in late.nodes}
 
     @pytest.mark.parametrize("program", [blank, across, wide, noisy])
     def test_two_splits_are_enough(
