@@ -97,7 +97,7 @@ def real_at(start: Affine, x: Tensor, y: Tensor) -> GaussianGuide:
     """A guide of a real y that begins with its moments; ``y`` has values of any shape."""
     guide = GaussianGuide.from_config({"trunk": start.describe(x), "options": {}}).to(x.device)
     guide.fit_units(y)
-    _begin(guide, start.in_units([guide.shift[None]], [guide.scale[None]]), x)
+    _begin(guide, start, x)
     return guide
 
 
@@ -107,14 +107,23 @@ def table_at(start: Affine, x: Tensor, draws: Sequence[Tensor]) -> TableGuide:
     parts = [part.config for part in start.parts]
     config = {"trunk": start.describe(x), "options": {"parts": parts}}
     guide = TableGuide.from_config(config).to(x.device).start_at(draws)
-    units = ([getattr(guide, f"{name}_{k}") for k in range(len(parts))] for name in UNITS)
-    _begin(guide, start.in_units(*units), x)
+    _begin(guide, start, x)
     return guide
 
 
 def _begin(guide: HeadGuide, start: Affine, x: Tensor) -> None:
     """Let the head of a guide on an :class:`.AffineTrunk` give what the trunk says."""
     assert isinstance(guide.trunk, AffineTrunk)
-    head = guide.trunk.start_at(start, x)
+    head = guide.trunk.start_at(in_units_of(guide, start), x)
     guide.head.weight.copy_(head[:, :-1])
     guide.head.bias.copy_(head[:, -1])
+
+
+def in_units_of(guide: nn.Module, start: Beginning | Affine) -> Beginning | Affine:
+    """Moments of real numbers in the units of a guide; all others as they are."""
+    if isinstance(guide, GaussianGuide) and isinstance(start, Affine):
+        return start.in_units([guide.shift[None]], [guide.scale[None]])
+    if isinstance(guide, TableGuide) and isinstance(start, Affine):
+        count = range(len(guide.parts))
+        return start.in_units(*([getattr(guide, f"{name}_{k}") for k in count] for name in UNITS))
+    return start

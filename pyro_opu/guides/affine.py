@@ -8,7 +8,8 @@ Then the moments of what a draw says of a row are those of its coefficients, and
     \operatorname{Var} \eta = (1, x)^\top \Sigma(g)\, (1, x)
 
 Logits of varying intercepts and slopes are so, and log rates and means of crossed groups, whatever
-the latents behind them do: a scale times an offset is one coefficient.
+the latents behind them do: a scale times an offset is one coefficient. So are means and log rates
+of a posterior over the last layer of a network, in what the network computes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from pyro_opu.distributions.normal_logits import LEAST
 from pyro_opu.guides.affine_parts import kind_of
 from pyro_opu.guides.beginning import NoBeginning, are_few, evenly
 from pyro_opu.guides.networks import SET_UP, Perceptron, Standardize, in_blocks
+from pyro_opu.guides.operations import Operations
 from pyro_opu.guides.plug_in import MomentsTrunk
+from pyro_opu.guides.recorded import Recorded
 from pyro_opu.inputs import Form
 from pyro_opu.parts import Part, by_part
 from pyro_opu.utils.chunks import chunks
@@ -58,6 +61,7 @@ class Affine:
         mean: ``(G, A, F + 1)`` for G combinations of indices and A affine numbers, the constant
             last.
         factor: ``(G, F + 1, A, F + 1)``, whose squares sum to the variance.
+        network: What computes the columns from the inputs; ``None`` where they are inputs.
     """
 
     parts: tuple[Part, ...]
@@ -66,25 +70,27 @@ class Affine:
     standardize: Standardize
     mean: Tensor
     factor: Tensor
+    network: Recorded | None = None
 
     def describe(self, x: Tensor) -> dict[str, Any]:
         """The config of the trunk that begins so, at inputs like x."""
         groups, outputs, size = self.mean.shape
-        return {
+        indices = [[column, list(values)] for column, values in self.indices]
+        config = {
             "kind": AffineTrunk.kind,
             "input_shape": list(x.shape[1:]),
-            "network": None,
+            "network": None if self.network is None else Operations.describe(self.network),
             "size": size - 1,
             "outputs": outputs,
             "rank": self.factor.shape[1],
             "hidden": [32, 32],
             "groups": groups,
-            "indices": [[column, list(values)] for column, values in self.indices],
             "numbers": [
                 [kind, part.columns, part.width]
                 for kind, part in zip(self.kinds, self.parts, strict=True)
             ],
         }
+        return config if self.network is not None else {**config, "indices": indices}
 
     def in_units(self, shifts: Sequence[Tensor], scales: Sequence[Tensor]) -> Affine:
         """Real numbers in the units of a guide, one shift ``(L,)`` and scale for each part."""
@@ -287,18 +293,22 @@ class AffineTrunk(MomentsTrunk):
         self.numbers = [
             (kind_of(str(kind), int(width)), int(count)) for kind, count, width in config["numbers"]
         ]
-        self.indexed = [(int(column), [*map(int, values)]) for column, values in config["indices"]]
+        self.indexed = [
+            (int(column), [*map(int, values)]) for column, values in config.get("indices", [])
+        ]
         self.outputs, rank, groups = (int(config[name]) for name in ("outputs", "rank", "groups"))
         self.has_one_logit = config["numbers"] == [["classes", 1, 2]]
         self.is_closed_form = all(kind.is_whole for kind, _ in self.numbers)
-        if self.is_closed_form:
-            self.begins = "closed form", self.begins[1]
+        start, reason = self.begins
+        if self.network is not None:
+            reason = "every draw is affine in what a fixed network computes"
+        self.begins = "closed form" if self.is_closed_form else start, reason
         self.beside = sum(count * kind.writes for kind, count in self.numbers)
         self.num_features = hidden[-1] + self.beside
         self.register_buffer("mean", torch.zeros(groups, self.outputs, size + 1))
         self.register_buffer("factor", torch.zeros(groups, rank, self.outputs, size + 1))
         held = {column for column, _ in self.indexed}
-        floats = [k for k in range(int(config["input_shape"][0])) if k not in held]
+        floats = [k for k in range(size + len(held)) if k not in held]
         self.register_buffer("columns", torch.tensor(floats, dtype=torch.long))
         for number, (_, values) in enumerate(self.indexed):
             table = torch.zeros(max(values) + 1, dtype=torch.long)
@@ -312,6 +322,7 @@ class AffineTrunk(MomentsTrunk):
         """Begin there; returns heads ``(B', H + B + 1)``, whose last columns are biases."""
         self.update_moments(start)
         x = x[evenly(len(x), SET_UP)]
+        x = x if self.keeps_digits else x.to(self.mean.dtype)
         self.scale.fit(in_blocks(lambda rows: torch.cat(self._read(rows)[0], -1), x), (0,))
         heads = torch.block_diag(*(kind.head for kind, count in self.numbers for _ in range(count)))
         return pad(heads, (self.num_features - self.beside, 1)).to(x.device, self.mean.dtype)
@@ -319,14 +330,21 @@ class AffineTrunk(MomentsTrunk):
     @torch.no_grad()
     def update_moments(self, start: Any) -> None:
         """Take the coefficients of a posterior that has changed, if it has the same."""
-        if isinstance(start, Affine) and start.factor.shape == self.factor.shape:
-            self.standardize.load_state_dict(start.standardize.state_dict())
-            self.mean.copy_(start.mean)
-            self.factor.copy_(start.factor)
+        if not isinstance(start, Affine) or start.factor.shape != self.factor.shape:
+            return
+        if self.network is not None and start.network is not None:
+            if not self.network.fits(start.network):
+                return
+            self.network.start_at(start.network.weights.values())
+        elif self.network is not start.network:
+            return
+        self.standardize.load_state_dict(start.standardize.state_dict())
+        self.mean.copy_(start.mean)
+        self.factor.copy_(start.factor)
 
     def shaped(self, x: Tensor) -> Tensor:
-        """Columns that hold no index."""
-        return x[:, self.columns]
+        """Columns that hold no index, or what the network computes."""
+        return x[:, self.columns] if self.network is None else self.network(x)
 
     def _code(self, x: Tensor) -> Tensor:
         """Number of the combination of indices of every row, ``(N,)``."""

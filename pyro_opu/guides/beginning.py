@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +24,11 @@ __all__ = [
     "NoBeginning",
     "Start",
     "check_digits",
+    "cuts",
     "evenly",
     "find_beginning",
+    "recorded",
+    "uncertain",
 ]
 
 #: Logarithm of a probability of zero, where candidates are compared.
@@ -130,7 +133,7 @@ def find_beginning(
     reason = "the teacher has no network that can be read"
     for plug_in in plug_ins:
         try:
-            found = with_products(record(plug_in, plug_in.candidates[0], x), x[:2])
+            found = recorded(plug_in, x)
         except Unrecorded as error:
             reason = f"its network cannot be read: {error}"
             continue
@@ -145,7 +148,7 @@ def find_beginning(
         return _process(start, found, plug_in, x, draws, x if others is None else others)
     if not start.says_something:
         raise NoBeginning("its network has no hidden layer")
-    if not _uncertain(start.trunk, plug_in):
+    if not uncertain(start.trunk, plug_in):
         return start
     smooth = found.smoothed()
     near = _distance(mean, in_blocks(smooth.run, x)) <= MOST_WORSE * distance
@@ -175,13 +178,22 @@ def check_digits(x: Tensor, indices: Collection[int] = ()) -> None:
         )
 
 
-def _uncertain(trunk: Recorded | None, plug_in: PlugIn) -> bool:
+def recorded(plug_in: PlugIn, x: Tensor) -> Recorded:
+    """The steps of a network, in which levels that an index picks are products.
+
+    Raises:
+        Unrecorded: as of :func:`.record`.
+    """
+    return with_products(record(plug_in, plug_in.candidates[0], x), x[:2])
+
+
+def uncertain(trunk: Recorded | None, plug_in: PlugIn) -> bool:
     """Whether the posterior is over the trunk, too."""
     return trunk is not None and bool(set(trunk.weights) & set(plug_in.candidates[0]))
 
 
-def _beginning(found: Recorded, plug_in: PlugIn, x: Tensor) -> Beginning:
-    """The trunk and the head of a network, where there is a linear one."""
+def cuts(found: Recorded, plug_in: PlugIn, x: Tensor) -> Iterator[tuple[Recorded | None, Head]]:
+    """Trunks of a network, ``None`` for the inputs, and what is left of it after each."""
     for cut, trunk in features(found, plug_in.deviations):
         parts = [found.until(step).run(x[:2]) for step in cut] or [x[:2]]
         # Recorded by rows, a vector may be a matrix of one row or one column.
@@ -190,11 +202,16 @@ def _beginning(found: Recorded, plug_in: PlugIn, x: Tensor) -> Beginning:
             continue
         if len(cut) > 1 or parts[0].ndim != 2:
             trunk = found.joined({step: part.ndim for step, part in zip(cut, parts, strict=True)})
-        read = Head(found, cut, [part[0] for part in parts])
+        yield trunk, Head(found, cut, [part[0] for part in parts])
+
+
+def _beginning(found: Recorded, plug_in: PlugIn, x: Tensor) -> Beginning:
+    """The trunk and the head of a network, where there is a linear one."""
+    for trunk, read in cuts(found, plug_in, x):
         head = head_of(read)
         if head is None:
             continue
-        if plug_in.draws is None or _uncertain(trunk, plug_in):
+        if plug_in.draws is None or uncertain(trunk, plug_in):
             return Beginning(trunk, head)
         return Beginning(trunk, head, heads_of(read, plug_in.draws))
     raise NoBeginning("nothing in its network determines the logits linearly")

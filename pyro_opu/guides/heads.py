@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pyro_opu.guides.recorded import Recorded, Step
 
-__all__ = ["Head", "features", "head_of", "heads_of"]
+__all__ = ["Head", "features", "head_of", "heads_of", "under_draws"]
 
 #: Products with weights; what they multiply may be the last hidden layer.
 _PRODUCTS = {"linear", "matmul", "mm", "addmm", "mv"}
@@ -91,12 +91,16 @@ class Head:
         """F."""
         return sum(row.numel() for row in self.rows)
 
-    def logits(self, features: Tensor) -> Tensor:
-        """Logits, of mean 0, where the features are given."""
+    def answer(self, features: Tensor) -> Tensor:
+        """What the network answers where the features are given."""
         parts = features.split([row.numel() for row in self.rows], 1)
         shaped = [each.reshape(-1, *row.shape) for each, row in zip(parts, self.rows, strict=True)]
         x, known = (None, dict(zip(self.cut, shaped, strict=True))) if self.cut else (features, {})
-        log_probs = self.found.rest(x, known, len(features))
+        return self.found.rest(x, known, len(features))
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Logits, of mean 0, where the features are given."""
+        log_probs = self.answer(features)
         return log_probs - log_probs.mean(-1, keepdim=True)
 
     def probed(self) -> Tensor:
@@ -108,12 +112,17 @@ class Head:
 
 def heads_of(read: Head, draws: dict[str, Tensor]) -> Tensor:
     """The head under draws of the weights ``(S, C, F + 1)``."""
+    return under_draws(read, draws, Head.probed)
+
+
+def under_draws(read: Head, draws: dict[str, Tensor], ask: Callable[[Head], Tensor]) -> Tensor:
+    """What is asked of the head under each draw of the weights ``(S, ...)``."""
 
     def under(weights: dict[str, Tensor]) -> Tensor:
-        return replace(read, found=read.found.under(weights)).probed()
+        return ask(replace(read, found=read.found.under(weights)))
 
-    heads: Tensor = torch.func.vmap(under, chunk_size=CHUNK)(draws)
-    return heads
+    found: Tensor = torch.func.vmap(under, chunk_size=CHUNK)(draws)
+    return found
 
 
 def head_of(read: Head) -> Tensor | None:

@@ -28,10 +28,11 @@ LogProbs = Callable[[Mapping[str, Tensor], Tensor], Tensor]
 
 @dataclass(frozen=True)
 class PlugIn:
-    """Log class probabilities as a function of weights and inputs, without randomness.
+    """What a draw says of a row, as a function of weights and inputs, without randomness.
 
     Attributes:
-        log_probs: ``(weights, x (N, ...)) -> (N, C)``.
+        log_probs: ``(weights, x (N, ...)) -> (N, K)``: log class probabilities, or the numbers of
+            :meth:`.BaseTeacher.draws`.
         candidates: Weights by name; the mean of the posterior, where it has one, and some draws.
         draws: Draws of the weights by name ``(S, ...)``, where the posterior is over them.
         deviations: Names of those by which a normal latent of a row is away from its mean, in

@@ -15,6 +15,7 @@ from pyro_opu.checks import ArgumentError, ArgumentTypeError, check_bool, check_
 from pyro_opu.inputs import Form
 from pyro_opu.parts.values import said_by
 from pyro_opu.programs.cost import Cost
+from pyro_opu.programs.plug_in import PlugIn, plug_in_draws
 from pyro_opu.programs.posterior import SAID, PosteriorProgram
 from pyro_opu.programs.recorder import NotRecorded
 from pyro_opu.programs.samples import choose
@@ -142,6 +143,18 @@ class PosteriorTeacher(BaseTeacher[Tensor]):
             return {SAID: said_by(tuple(found.values()))}
 
         return PosteriorProgram(program, self._chosen(draws, x))
+
+    def plug_ins(self, x: Tensor) -> list[PlugIn]:
+        """The function under the mean of the draws, or under one of them."""
+        if self.of_all or self._of_arrays(x):
+            return []
+
+        def at(draw: Mapping[str, Tensor], x: Tensor) -> Tensor:
+            return said_by(tuple(self._of_one(x, dict(draw)).values()))
+
+        some = self._chosen(torch.arange(1), x)
+        draws = self._chosen(self._pick(x, plug_in_draws(some, self.max_draws)), x)
+        return [PlugIn.of_draws(at, draws)]
 
     def _chosen(self, index: Tensor, x: Tensor) -> Draws:
         chosen = {name: value[index.numpy()] for name, value in self.samples.items()}

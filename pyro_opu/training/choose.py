@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from pyro_opu.checks import ArgumentError
 from pyro_opu.choosing import Choice
 from pyro_opu.distributed import ALONE, Ranks
-from pyro_opu.guides import PredictiveGuide, trainable
+from pyro_opu.guides import PredictiveGuide, in_units_of, trainable
 from pyro_opu.guides.affine import check_affine, find_affine
 from pyro_opu.guides.base import student_at
-from pyro_opu.guides.beginning import NoBeginning, Start
+from pyro_opu.guides.beginning import NoBeginning, Start, check_digits
 from pyro_opu.guides.fused import is_fused
 from pyro_opu.guides.joint import marginal_of
+from pyro_opu.guides.last_layer import find_affine_head
 from pyro_opu.guides.plug_in import NetworkTrunk
 from pyro_opu.inputs import Form, Inputs
 from pyro_opu.judging import Judge
@@ -26,6 +27,7 @@ from pyro_opu.judging.advice import BY_GUIDE, graded
 from pyro_opu.judging.yardstick import EXCELLENT
 from pyro_opu.parts import Outcome, SiteLayout
 from pyro_opu.predictive.one_pass import OnePassPredictive
+from pyro_opu.programs.plug_in import PlugIn
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.teachers.held import hold
@@ -128,10 +130,13 @@ def find_start(
     """Where a student of this teacher begins, with a warning of a network that cannot be read."""
     if not request.guide_is_open:
         return Start(None, BY_GUIDE)
-    found = choice.beginning(x, held_out, teacher.plug_ins(x), form)
+    plug_ins = teacher.plug_ins(x)
+    found = choice.beginning(x, held_out, plug_ins, form)
     single = request.single_draw  # whose queries cost much
     if not single and (found.beginning is None or found.beginning.lacks_moments):
         affine = affine_start(teacher, choice, x, form, unmoved)
+        if affine.beginning is None and found.beginning is None:
+            affine = head_start(plug_ins, choice, x, form) or affine
         found = Start(affine.beginning or found.beginning, found.reason or affine.reason)
     of_networks = isinstance(teacher, (DropoutTeacher, EnsembleTeacher))
     scratch = not request.follows and found.beginning is None
@@ -173,6 +178,17 @@ def affine_start(
             return Start(None, str(error))
         except Exception as error:  # noqa: BLE001 - at rows that a model may refuse
             return Start(None, f"at rows between those of x it raised {type(error).__name__}")
+
+
+def head_start(plug_ins: list[PlugIn], choice: Choice, x: Tensor, form: Form) -> Start | None:
+    """The closed form of a posterior over the last layer of a network; ``None`` where it is not."""
+    try:
+        found = find_affine_head(plug_ins, x, choice.outcome.parts)
+        if x.dtype == torch.float64:
+            check_digits(x, form.index_columns)
+    except NoBeginning:
+        return None
+    return Start(found)
 
 
 def at_rest(chosen: Chosen, held_out: Judge, law_is_open: bool, ranks: Ranks = ALONE) -> bool:
@@ -248,7 +264,8 @@ def follow(
             return now
     trunk = getattr(guide, "trunk", None)
     if isinstance(trunk, NetworkTrunk) and begin.beginning is not None:
-        trunk.update_moments(begin.beginning)
+        moments: Any = in_units_of(guide, begin.beginning)
+        trunk.update_moments(moments)
     return guide
 
 

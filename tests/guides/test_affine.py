@@ -21,10 +21,11 @@ from pyro_opu.distributions import NormalSticks
 from pyro_opu.distributions.normal_logits import averaged_logit
 from pyro_opu.guides import beginning
 from pyro_opu.guides.affine import AffineTrunk
+from pyro_opu.inputs import PLAIN
 from pyro_opu.judging import ClassJudge
 from pyro_opu.teachers.finished import finished_teacher
 from pyro_opu.training import tuned
-from pyro_opu.training.choose import affine_start, at_rest, choose_guide
+from pyro_opu.training.choose import affine_start, at_rest, choose_guide, head_start
 from pyro_opu.training.held_out import label_rows
 from pyro_opu.training.options import Request
 from pyro_opu.training.run import run_of
@@ -76,6 +77,13 @@ def slopes(t: dict[str, Tensor], x: Tensor, group: Tensor) -> Tensor:
     return t["a"][group] + (x * (t["mean"] + t["b"][group])).sum(-1)
 
 
+#: What no draw changes: three numbers that bend.
+NETWORK = torch.nn.Sequential(torch.nn.Linear(D, 8), torch.nn.Tanh(), torch.nn.Linear(8, D))
+with torch.no_grad(), torch.random.fork_rng(devices=[]):
+    torch.manual_seed(0)
+    for weight in NETWORK.requires_grad_(False).parameters():
+        torch.nn.init.normal_(weight)
+
 #: What is observed; and the affine numbers, mean and log deviation or log rate, that it reads.
 AFFINE: dict[str, Any] = {
     "varying slopes": lambda t, x, g, h: dist.Bernoulli(logits=0.3 * slopes(t, x, g)),
@@ -97,6 +105,10 @@ AFFINE: dict[str, Any] = {
     "negative binomial": lambda t, x, g, h: dist.GammaPoisson(
         4.0, 4.0 * (-t["a"][g] - 0.2 * (x @ t["mean"])).exp()
     ),
+    "last layer": lambda t, x, g, h: dist.Normal(
+        NETWORK(x) @ t["mean"] + t["a"][g], (0.3 * NETWORK(x) @ t["b"][0]).exp()
+    ),
+    "last layer, counts": lambda t, x, g, h: dist.Poisson((0.2 * NETWORK(x) @ t["mean"]).exp()),
 }
 
 
@@ -278,7 +290,8 @@ def test_it_takes_the_steps_that_are_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["varying slopes", "three classes", "noise that varies", "negative binomial"]
+    "name",
+    ["varying slopes", "three classes", "noise that varies", "negative binomial", "last layer"],
 )
 def test_it_is_saved_and_answers_the_same(name: str, tmp_path: Path) -> None:
     fast, x = closed_form(name)
@@ -290,7 +303,7 @@ def test_it_is_saved_and_answers_the_same(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["varying slopes", "three classes", "noise that varies", "Poisson"]
+    "name", ["varying slopes", "three classes", "noise that varies", "Poisson", "last layer"]
 )
 def test_it_is_exported_for_any_number_of_rows(name: str, tmp_path: Path) -> None:
     """The export compares itself with the student, far from the data too."""
@@ -319,3 +332,55 @@ def test_a_guide_that_draws_afresh_has_a_closed_form_too() -> None:
     torch.testing.assert_close(answer.mean, x @ torch.tensor([1.0, -2.0]), rtol=0, atol=0.1)
     torch.testing.assert_close(answer.epistemic, 0.09 * x.square().sum(-1), rtol=0.15, atol=1e-4)
     assert math.isclose(float(answer.aleatoric.mean()), 0.25, rel_tol=1e-4)
+
+
+def last_layer(w: Tensor, dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
+    """Draws ``(S, 4)`` of the last layer of a network of images, and a function of them."""
+    torch.manual_seed(0)
+    trunk = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3), torch.nn.SiLU(), torch.nn.AdaptiveAvgPool2d(1)
+    )
+    trunk = trunk.requires_grad_(False).to(dtype)
+    return {"w": w.to(dtype)}, lambda draw, x: (trunk(x).flatten(1) @ draw["w"], 0.5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_function_of_the_last_layer_of_images_is_exact(dtype: torch.dtype) -> None:
+    """Against the function under every draw, at images that are new."""
+    torch.manual_seed(1)
+    w = torch.randn(4) + torch.randn(S, 4) @ torch.randn(4, 4)
+    posterior, function = last_layer(w, dtype)
+    x, new = torch.randn(200, 1, 6, 6, dtype=dtype), torch.randn(20, 1, 6, 6, dtype=dtype)
+    fast = pyro_opu.distill((posterior, function), x, seed=0, progress=False)
+    assert fast.report["spent"]["steps"] == 0, str(fast.report)
+    assert "a fixed network computes" in fast.report["start_reason"]
+    f = torch.stack([function({"w": each}, new)[0] for each in posterior["w"]]).double()
+    answer = fast.distribution(new)
+    torch.testing.assert_close(answer.mean.double(), f.mean(0), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(answer.epistemic.double(), f.var(0), rtol=1e-3, atol=1e-6)
+
+
+def test_a_posterior_over_two_layers_has_no_closed_form() -> None:
+    torch.manual_seed(0)
+    posterior = {"v": torch.randn(50, D, 4), "w": torch.randn(50, 4)}
+    source = (posterior, lambda t, x: ((x @ t["v"]).tanh() @ t["w"], 0.1))
+    teacher = finished_teacher(source, torch.randn(100, D))
+    found = head_start(
+        teacher.plug_ins(torch.randn(100, D)),
+        choice_of(teacher.outcome),
+        torch.randn(100, D),
+        PLAIN,
+    )
+    assert found is None
+
+
+@pytest.mark.parametrize("name", ["real", "last layer", "last layer, counts"])
+def test_an_earlier_student_takes_the_moments_of_now(name: str) -> None:
+    before, x = closed_form(name)
+    t = draws()
+    t["mean"] = 2.0 + t["mean"]
+    source = Predictive(model(AFFINE[name]), t, return_sites=("obs",))
+    fast = pyro_opu.distill(source, x, seed=0, progress=False, start=before, num_steps=1)
+    assert fast.report["earlier"]["draws"] < 1 and fast.report["draws"] > S
+    said = teacher_draws(name, x, t)[..., 0].mean(0)
+    torch.testing.assert_close(fast.distribution(x).mean.double(), said, rtol=2e-2, atol=2e-2)
