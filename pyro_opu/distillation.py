@@ -188,10 +188,12 @@ def distill(
             learned = isinstance(objective, Adversarial)
             if request.law_is_open and not training.warm_start and learned:
                 choice.teach_as(student, judge)
-            if request.may_rest(loss) and at_rest(chosen, judge, request.law_is_open, run.ranks):
-                plan = AT_REST
-            else:
-                plan = plan_of(request, student, *losses, teacher, rest, judge, run.ranks)
+            rests, near = False, None
+            if request.may_rest(loss):
+                rests, near = at_rest(chosen, judge, request.law_is_open, run.ranks)
+            plan = AT_REST
+            if not rests:
+                plan = plan_of(request, student, *losses, teacher, rest, judge, run.ranks, near)
             asked = teacher.draws_apart if request.single_draw else teacher.draws
             ask = at_made_up_inputs(asked)
             batches = Batches(ask, sampler, plan, run.device, teacher.max_draws, run.ranks)

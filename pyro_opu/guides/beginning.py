@@ -78,12 +78,15 @@ class Beginning:
             alone, or nearly so (:attr:`process`).
         process: Whether it is over the trunk, too, but the trunk of one draw stands for all, and
             stays as it is: that of a Gaussian process, the functions that one kernel spans.
+        projected: Whether the kernel varies between draws, so that these are the nearest functions
+            where they were looked at, and others beyond.
     """
 
     trunk: Recorded | None
     head: Tensor
     draws: Tensor | None = None
     process: bool = False
+    projected: bool = False
 
     @property
     def says_something(self) -> bool:
@@ -188,8 +191,10 @@ def recorded(plug_in: PlugIn, x: Tensor) -> Recorded:
 
 
 def uncertain(trunk: Recorded | None, plug_in: PlugIn) -> bool:
-    """Whether the posterior is over the trunk, too."""
-    return trunk is not None and bool(set(trunk.weights) & set(plug_in.candidates[0]))
+    """Whether the posterior is over the trunk, too: draws that are all the same are none."""
+    drawn, draws = {} if trunk is None else trunk.weights, plug_in.draws or {}
+    some = [draws.get(name) for name in drawn if name in plug_in.candidates[0]]
+    return any(each is None or bool((each != each[:1]).any()) for each in some)
 
 
 def cuts(found: Recorded, plug_in: PlugIn, x: Tensor) -> Iterator[tuple[Recorded | None, Head]]:
@@ -234,6 +239,7 @@ def _process(
     if not start.has_few_moments():
         raise NoBeginning("moments of its logits are too many to be read")
     heads, trunk = start.draws, start.trunk.folded(x[:2])
+    projected = heads is None
     if heads is None:
         heads = _projected(trunk, found, plug_in, others.to(x.device))
         if heads is None:
@@ -243,7 +249,8 @@ def _process(
         nearer = _distance(mean, told.mean(0).log()) <= _distance(mean, found.run(x))
         if not nearer or not 1 / CARRIED <= share <= CARRIED:
             raise NoBeginning("functions of one kernel do not stand for those of all draws")
-    return Beginning(trunk, start.head, heads.to(start.head.dtype), process=True)
+    heads = heads.to(start.head.dtype)
+    return Beginning(trunk, start.head, heads, process=True, projected=projected)
 
 
 def _projected(trunk: Recorded, found: Recorded, plug_in: PlugIn, x: Tensor) -> Tensor | None:

@@ -133,12 +133,12 @@ def advise(source: Source, x: InputLike) -> Advice:
         numbers = tuned.VALIDATION_NUMBERS
         judge = label_rows(teacher, some, numbers, "held out", device=run.device)
         chosen = choose_guide(request, teacher, choice, judge, run)
-        rests = at_rest(chosen, judge, law_is_open=True)
+        rests, near = at_rest(chosen, judge, law_is_open=True)
         distilling = time.perf_counter() - request.begun
         if not rests:
             guide = chosen.guide.requires_grad_(True).train()
             losses = choice.objectives(guide, x[:2], None)
-            distilling += _teaching(request, guide, losses, teacher, rest, judge)
+            distilling += _teaching(request, guide, losses, teacher, rest, judge, near)
         guide = chosen.guide.requires_grad_(False).eval()
         every = exact(teacher)
         ways = _exact_ways(every, teacher, draws)
@@ -159,9 +159,10 @@ def _teaching(
     teacher: BaseTeacher,
     x: Tensor,
     judge: Judge,
+    near: float | None,
 ) -> float:
     """Seconds that labels and steps of a default distillation take, at most."""
-    plan = plan_of(request, guide, *losses, teacher, x, judge)
+    plan = plan_of(request, guide, *losses, teacher, x, judge, begins_near=near)
     some = x[torch.arange(plan.batch_size, device=x.device) % len(x)]
     draws = plan.label_draws or plan.warm_draws
     label, step = trial(guide, losses[0], teacher.draws, some, draws)

@@ -191,16 +191,21 @@ def head_start(plug_ins: list[PlugIn], choice: Choice, x: Tensor, form: Form) ->
     return Start(found)
 
 
-def at_rest(chosen: Chosen, held_out: Judge, law_is_open: bool, ranks: Ranks = ALONE) -> bool:
+def at_rest(
+    chosen: Chosen, held_out: Judge, law_is_open: bool, ranks: Ranks = ALONE
+) -> tuple[bool, float | None]:
     """Whether a guide in closed form is excellent as it begins: as near as 500 draws, and more.
 
     Its mutual information must be right at inputs of every certainty. Labels are then sticks, of
     two classes the normal logit itself; otherwise the guide stays as it is taught. The first rank
     decides for all.
+
+    Returns:
+        Beside it, the draws whose mean errs as much; ``None`` of a guide that was not scored.
     """
     guide = chosen.guide
     if not getattr(getattr(guide, "trunk", None), "is_closed_form", False):
-        return False
+        return False, None
     if law_is_open and isinstance(guide, PredictiveGuide):
         guide.read_as("sticks")
     report = held_out.scores(guide) | held_out.summary(guide) | chosen.described
@@ -209,7 +214,7 @@ def at_rest(chosen: Chosen, held_out: Judge, law_is_open: bool, ranks: Ranks = A
     rests: bool = ranks.broadcast(graded(report)[0] == EXCELLENT and fits)
     if isinstance(guide, PredictiveGuide) and not rests:
         guide.read_as("dirichlet")
-    return rests
+    return rests, report["draws"]
 
 
 def begun_at(request: Request, guide: nn.Module, found: Start) -> dict[str, Any]:

@@ -60,15 +60,23 @@ class Facts:
 
     @classmethod
     def of(
-        cls, request: Request, guide: nn.Module, teacher: BaseTeacher, x: Tensor, held_out: Judge
+        cls,
+        request: Request,
+        guide: nn.Module,
+        teacher: BaseTeacher,
+        x: Tensor,
+        held_out: Judge,
+        begins_near: float | None = None,
     ) -> Facts:
-        """Measure what a plan of this request rests on."""
+        """Measure what a plan of this request rests on, and what is not known of it yet."""
         matrices = (p.flatten(1).shape for p in guide.parameters() if p.ndim > 1)
         weights = sum(p.numel() for p in guide.parameters())
         trunk = guide.trunk if isinstance(guide, PredictiveGuide) else None
         known = isinstance(trunk, NetworkTrunk) and trunk.has_one_logit
         near = request.guide_is_open and request.effort == "default" and not known
         large = request.guide_is_open and weights > tuned.MANY
+        if begins_near is None:
+            begins_near = held_out.scores(guide)["draws"] if near else 0.0
         return cls(
             rows=len(x),
             columns=math.prod(x.shape[1:]),
@@ -78,7 +86,7 @@ class Facts:
             weights=weights,
             width=max((min(shape) for shape in matrices), default=0),
             pass_cost=pass_operations(guide, held_out.x) if large else 0,
-            begins_near=held_out.scores(guide)["draws"] if near else 0.0,
+            begins_near=begins_near if near else 0.0,
             one_logit=known,
         )
 
@@ -278,10 +286,17 @@ def plan_of(
     x: Tensor,
     held_out: Judge,
     ranks: Ranks = ALONE,
+    begins_near: float | None = None,
 ) -> Plan:
-    """Measure what a :class:`Plan` rests on, and make it; ``x`` are the inputs to teach at."""
+    """Measure what a :class:`Plan` rests on, and make it.
+
+    Args:
+        request, guide, closed_form, objective, teacher, held_out, ranks: Of the run.
+        x: The inputs to teach at.
+        begins_near: As of :class:`Facts`, where it is known.
+    """
     # What rank 0 measures: machines may differ in what they count.
-    facts = ranks.broadcast(Facts.of(request, guide, teacher, x, held_out))
+    facts = ranks.broadcast(Facts.of(request, guide, teacher, x, held_out, begins_near))
     first = closed_form if request.training.warm_start else objective
 
     def tried(batch_size: int, draws: int, later: int) -> tuple[int, int]:

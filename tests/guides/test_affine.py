@@ -16,13 +16,14 @@ from pyro.infer import Predictive
 from torch import Tensor
 
 import pyro_opu
+from pyro_opu import distillation
 from pyro_opu.choosing import choice_of
 from pyro_opu.distributions import NormalSticks
 from pyro_opu.distributions.normal_logits import averaged_logit
 from pyro_opu.guides import beginning
 from pyro_opu.guides.affine import AffineTrunk
 from pyro_opu.inputs import PLAIN
-from pyro_opu.judging import ClassJudge
+from pyro_opu.judging import ClassJudge, RealJudge
 from pyro_opu.teachers.finished import finished_teacher
 from pyro_opu.training import tuned
 from pyro_opu.training.choose import affine_start, at_rest, choose_guide, head_start
@@ -278,9 +279,31 @@ def test_the_first_rank_decides_whether_to_rest() -> None:
         judge = label_rows(teacher, inputs.tensor, 2**16, "", device=run.device)
         chosen = choose_guide(Request(), teacher, choice, judge, run)
     guide: Any = chosen.guide
-    assert not at_rest(chosen, judge, True, SimpleNamespace(broadcast=lambda mine: not mine))  # type: ignore[arg-type]
+    ranks: Any = SimpleNamespace(broadcast=lambda mine: not mine)
+    assert not at_rest(chosen, judge, True, ranks)[0]
     assert guide.law == "dirichlet"
-    assert at_rest(chosen, judge, True) and guide.law == "sticks"
+    assert at_rest(chosen, judge, True)[0] and guide.law == "sticks"
+
+
+def test_a_student_that_does_not_rest_is_scored_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    scored = []
+
+    def train(*args: object) -> None:
+        raise StopIteration
+
+    def scores(self: RealJudge, guide: Any) -> dict[str, float]:
+        scored.append(guide)
+        return own(self, guide)
+
+    own = RealJudge.scores
+    monkeypatch.setattr(RealJudge, "scores", scores)
+    monkeypatch.setattr(distillation, "train", train)
+    t = draws()
+    t["a"] = t["a"] + 3.0 * (torch.arange(S) % 2 - 0.5)[:, None]
+    source = Predictive(model(AFFINE["real"]), t, return_sites=("obs",))
+    with pytest.raises(StopIteration):
+        pyro_opu.distill(source, rows(), seed=0, progress=False)
+    assert len(scored) == 1
 
 
 def test_it_takes_the_steps_that_are_asked_for() -> None:

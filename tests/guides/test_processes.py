@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -258,6 +259,25 @@ def test_a_default_student_begins_there_and_lives_in_a_file(tmp_path, num_classe
     assert torch.equal(again.dirichlet(NEW).concentration, fast.dirichlet(NEW).concentration)
     before = fast.dirichlet(NEW).concentration
     torch.testing.assert_close(fast.fuse().dirichlet(NEW).concentration, before, rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.3])
+def test_a_process_of_one_kernel_takes_no_step(spread):
+    """Its moments are right everywhere; of several kernels they are near where they are fitted."""
+    model, draws = process(spread=spread, joint_rows=0)
+    x = torch.randn(300, D, generator=torch.Generator().manual_seed(2))
+    fast = pyro_opu.distill(Predictive(model, draws), x, seed=0, progress=False)
+    assert (fast.report["spent"]["steps"] == 0) == (spread == 0), str(fast.report)
+    if spread == 0:
+        far, kernel = 3.0 * NEW, {name: value[0] for name, value in draws.items() if name != "v"}
+        projection = model.projection(far, kernel)
+        f = draws["v"] @ projection.mT  # (S, N), the mean of a draw
+        nodes, weights = np.polynomial.hermite_e.hermegauss(64)
+        scale = model.variance(far, projection, kernel).sqrt()
+        under = torch.sigmoid(f[..., None] + scale[:, None] * torch.tensor(nodes))
+        expected = (under * torch.tensor(weights / weights.sum())).sum(-1).mean(0)
+        found = fast.distribution(far).mean[:, 1].double()
+        torch.testing.assert_close(found, expected, rtol=0, atol=5e-3)
 
 
 @pytest.mark.slow
