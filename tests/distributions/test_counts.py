@@ -51,10 +51,11 @@ def test_probabilities_of_counts_have_the_moments(mean, epistemic, over) -> None
     epistemic = epistemic * mean**2
     aleatoric = mean + over * (mean**2 + epistemic)
     law = PredictiveCount(*torch.tensor([mean, aleatoric, epistemic]).double().log())
-    y = torch.arange(8000.0).double()
+    last = 8000 if mean > 10 else 1000
+    y = torch.arange(float(last)).double()
     p = law.log_prob(y).exp()
     assert float(p.sum()) == pytest.approx(1, abs=1e-6)
-    assert float((p * y).sum()) == pytest.approx(mean, rel=1e-4)  # the tail beyond 8,000
+    assert float((p * y).sum()) == pytest.approx(mean, rel=1e-4)  # the tail beyond the last
     spread = float((p * (y - mean).square()).sum())
     assert spread == pytest.approx(aleatoric + epistemic, rel=1e-2)  # likewise
 

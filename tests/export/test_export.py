@@ -76,7 +76,8 @@ def student(kind: str = "dirichlet") -> OnePassPredictive:
     """An untrained student whose answers differ widely between inputs."""
     x = torch.randn(20, D)
     if kind in GUIDES:
-        guide = GUIDES[kind].for_inputs(x, C, hidden=(8,))
+        options = {"num_components": 3} if kind == "mixture" else {}
+        guide = GUIDES[kind].for_inputs(x, C, hidden=(8,), **options)
         fast = OnePassPredictive(guide, (D,), C)
     else:
         family = REGRESSION_GUIDES[kind.removeprefix("real ")]

@@ -331,7 +331,8 @@ def test_it_is_saved_and_answers_the_same(name: str, tmp_path: Path) -> None:
 def test_it_is_exported_for_any_number_of_rows(name: str, tmp_path: Path) -> None:
     """The export compares itself with the student, far from the data too."""
     fast, x = closed_form(name)
-    fast.export(tmp_path / "fast.pt2")
+    outputs = None if name == "three classes" else ["mean", "epistemic"]
+    fast.export(tmp_path / "fast.pt2", outputs=outputs)
     program = torch.export.load(tmp_path / "fast.pt2").module()
     found = program(*(part[:7] for part in x))
     torch.testing.assert_close(found["mean"], fast.distribution([part[:7] for part in x]).mean)

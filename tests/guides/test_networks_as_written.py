@@ -24,6 +24,8 @@ from pyro_opu.guides.recording import record
 from pyro_opu.guides.writes import Unrecorded
 from pyro_opu.programs.plug_in import PlugIn
 
+pytestmark = pytest.mark.usefixtures("brief")
+
 W = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
 STILL: dict[str, Any] = {"num_steps": 1, "learning_rate": 1e-9, "recalibrate": False}
 

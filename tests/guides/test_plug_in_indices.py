@@ -26,6 +26,8 @@ from pyro_opu.guides.recording import record
 from pyro_opu.inputs import form_of
 from pyro_opu.programs.plug_in import PlugIn
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 STILL: dict[str, Any] = {"num_steps": 1, "learning_rate": 1e-9, "recalibrate": False}
 
 

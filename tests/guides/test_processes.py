@@ -56,8 +56,10 @@ def trunk_of(start):
     return guide.trunk
 
 
-@pytest.mark.parametrize("joint_rows", [0, 256])
-@pytest.mark.parametrize("settings", [{}, {"ard": True}, {"linear": False, "constant": 0.0}])
+@pytest.mark.parametrize(
+    ("joint_rows", "settings"),
+    [(256, {}), (0, {"ard": True}), (256, {"linear": False, "constant": 0.0})],
+)
 def test_the_moments_told_are_those_in_closed_form(joint_rows, settings):
     model, draws = process(joint_rows=joint_rows, **settings)
     start, _ = beginning(Predictive(model, draws))
@@ -101,7 +103,7 @@ def test_a_factor_of_one_number_is_its_root(num):
         assert torch.equal(changed.run(-x), torch.zeros(5))
 
 
-@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("cached", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_kernel_that_varies_is_carried_by_the_functions_of_one(cached):
     model, draws = process(spread=0.3)
     source = factored(model, draws) if cached else (model, draws)
@@ -244,7 +246,7 @@ def test_far_away_a_student_is_finite_and_as_unsure_as_its_process():
     assert 0.1 < float((variance[:, 0] / prior).median()) < 2.0  # six inducing inputs pin some
 
 
-@pytest.mark.parametrize("num_classes", [2, 3])
+@pytest.mark.parametrize("num_classes", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_a_default_student_begins_there_and_lives_in_a_file(tmp_path, num_classes):
     model, draws = process(num_classes, spread=0.1)
     source = Predictive(model, draws)

@@ -13,6 +13,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 from either_arviz import NEW, az, groups, loo
+from flat import distill_flat
 from pyro import poutine
 from pyro.infer import MCMC, Predictive
 from torch import Tensor, nn
@@ -64,8 +65,8 @@ def pair() -> tuple[Predictive, OnePassPredictive]:
     weight = torch.tensor([[1.5], [0.0]]) + 0.4 * torch.randn(400, 2, 1, generator=generator)
     bias = 0.3 * torch.randn(400, 1, generator=generator)
     predictive = Predictive(model, {"weight": weight, "bias": bias})
-    options = {"loss": "moments", "num_steps": 150, "progress": False}
-    fast = pyro_opu.distill(predictive, data()[0], seed=0, **options)
+    options = {"loss": "moments", "num_steps": 150, "batch_size": 64, "progress": False}
+    fast = distill_flat(predictive, data()[0], seed=0, **options)
     return predictive, fast
 
 

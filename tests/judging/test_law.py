@@ -32,7 +32,8 @@ def dirichlet(x: Tensor, num_draws: int = 400) -> Tensor:
 
 
 def distilled(teacher=of_logits, **settings) -> OnePassPredictive:
-    return distill_flat(teacher, X, **{"num_steps": 40, "seed": 0, "progress": False, **settings})
+    options = {"num_steps": 40, "batch_size": 128, "seed": 0, "progress": False, **settings}
+    return distill_flat(teacher, X, **options)
 
 
 @pytest.fixture(scope="module")

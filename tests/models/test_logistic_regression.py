@@ -124,11 +124,11 @@ def moments(samples):
 
 @pytest.mark.slow
 def test_all_ways_agree_on_much_data():
-    """500 rows, 3 weights: the posterior is nearly Gaussian, all ways are close to it."""
-    x, y = data(2, rows=500, features=2)
+    """300 rows, 3 weights: the posterior is nearly Gaussian, all ways are close to it."""
+    x, y = data(2, rows=300, features=2)
     x, y = x.float(), y.float()
     model = logistic_regression(2)
-    mcmc = MCMC(PolyaGammaGibbs(model), 1500, 100, disable_progbar=True)
+    mcmc = MCMC(PolyaGammaGibbs(model), 1000, 50, disable_progbar=True)
     mcmc.run(x, y)
     mean, sd = moments(mcmc.get_samples())
 
@@ -139,7 +139,7 @@ def test_all_ways_agree_on_much_data():
     full = fit_svi(model, AutoMultivariateNormal(model), x, y, learning_rate=0.05).guide
     for name, guide in (("laplace", laplace(x, y, 2).guide), ("full", full)):
         got, spread = moments(drawn(guide))
-        # 0.3 sd: skewness, Monte Carlo (0.06 at an effective size of 500 and 2,000 draws),
+        # 0.3 sd: skewness, Monte Carlo (0.07 at an effective size of 350 and 2,000 draws),
         # optimisation; 15 % of the sd: the same.
         assert ((got - mean).abs() < 0.3 * sd).all(), name
         assert (spread / sd - 1).abs().max() < 0.15, name

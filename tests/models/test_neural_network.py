@@ -277,7 +277,7 @@ def test_nuts_on_a_small_network():
     model = bayesian_network(perceptron((2, 4, 2)))
     chains = []
     for _ in range(2):  # one after the other; in processes they would take a test's time to start
-        kernel = NUTS(model, jit_compile=True, ignore_jit_warnings=True, max_tree_depth=5)
+        kernel = NUTS(model, max_tree_depth=5)
         mcmc = MCMC(kernel, 100, 80, disable_progbar=True)
         mcmc.run(x, y)
         chains.append(mcmc.get_samples())

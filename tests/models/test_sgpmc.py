@@ -60,11 +60,11 @@ def test_svgp_starts_at_the_transport_and_climbs_the_bound():
 
 @pytest.mark.slow
 def test_sgpmc_by_nuts_agrees_with_hmc():
-    count, x = 200, inputs(12)
+    count, x = 120, inputs(12)
     y = (x[:, 0] > 0.3).double()
     model = gaussian_process(x[:4], 2)
     runs = [
-        sgpmc(model, x, y, num_samples=count, warmup_steps=40, trajectory_length=length)
+        sgpmc(model, x, y, num_samples=count, warmup_steps=30, trajectory_length=length)
         for length in (2.2, None)
     ]
     assert type(runs[0].mcmc.kernel) is HMC and type(runs[1].mcmc.kernel) is NUTS

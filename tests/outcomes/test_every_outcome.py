@@ -19,6 +19,8 @@ from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.teachers.finished import finished_teacher
 from pyro_opu.training.fit import Phase
 
+pytestmark = pytest.mark.usefixtures("brief")
+
 #: Every guide of every outcome, by name.
 GUIDES = [(name, guide) for name, choice in CHOICES.items() for guide in choice.guides]
 Found = tuple[Predictive, BaseTeacher, Choice]

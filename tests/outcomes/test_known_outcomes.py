@@ -217,7 +217,7 @@ def test_means_of_both_parts(name: str) -> None:
     source = Predictive(case.model, guide=case.guide, num_samples=500)
     options: dict[str, Any] = {"effort": "quick"}
     if name == "ordered classes":  # a mixture of Dirichlets, which takes minutes
-        options["training"] = pyro_opu.Training(num_draws=64)
+        options["training"] = pyro_opu.Training(num_draws=32)
     fast = pyro_opu.distill(source, case.x, seed=0, progress=False, **options)
     found, true = fast.uncertainty(case.fresh), case.truth(case.fresh)
     both = true if isinstance(true, dict) else {"": true}

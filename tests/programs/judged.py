@@ -29,8 +29,8 @@ from pyro_opu.checks import ArgumentCallError, ArgumentError
 CLASSES = ("faithful", "not faithful", "warned", "refused", "failed")
 #: Standard errors at most between two means, and characters kept of what was said.
 ERRORS, SHOWN = 6.0, 1500
-#: Training steps of a quick program, whose student is good for nothing.
-QUICK = 5
+#: Training steps of a quick program, whose student is good for nothing, and draws that judge it.
+QUICK, FEW = 5, 40
 
 
 def measured(title: str, seed: int = 0, quick: bool = False) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def measured(title: str, seed: int = 0, quick: bool = False) -> dict[str, Any]:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
-            row |= judged(program, seed, {"num_steps": QUICK} if quick else {})
+            row |= judged(program, seed, quick)
         except Exception as error:  # noqa: BLE001 - how it is refused is the measurement
             row |= {"class": refused(error, program.cure), "says": text(error)}
     row["judge, s"] = time.process_time() - start
@@ -66,15 +66,16 @@ def measured(title: str, seed: int = 0, quick: bool = False) -> dict[str, Any]:
     return row
 
 
-def judged(program: Program, seed: int, steps: dict[str, int]) -> dict[str, Any]:
+def judged(program: Program, seed: int, quick: bool) -> dict[str, Any]:
     """The student of a program, and how it does."""
     source, start = program.source, time.process_time()
+    steps, few = ({"num_steps": QUICK}, {"num_draws": FEW}) if quick else ({}, {})
     options = program.options
     teacher = pyro_opu.as_teacher(source, **options) if options else source
     fast = pyro_opu.distill(teacher, program.x, seed=seed, progress=False, **steps)
     row: dict[str, Any] = {"distil, s": time.process_time() - start}
     # First: a Predictive in training mode changes what its network says.
-    found = pyro_opu.fidelity(fast, teacher, program.new, seed=seed, wasserstein_inputs=0)
+    found = pyro_opu.fidelity(fast, teacher, program.new, seed=seed, wasserstein_inputs=0, **few)
     if isinstance(source, Predictive):
         args, kwargs = called(program)
         theirs = source(*args, **kwargs)

@@ -32,8 +32,8 @@ def test_one_student_of_each_kind(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_verdicts_are_right(name: str) -> None:
-    """Five of five fixed seeds; `benchmarks.verdicts` counts a hundred."""
-    assert counts(name, 5)[KINDS[name].expected] == 5
+    """Three of three fixed seeds; `benchmarks.verdicts` counts a hundred."""
+    assert counts(name, 3)[KINDS[name].expected] == 3
 
 
 def test_far_inputs_and_a_short_training_are_told_apart() -> None:

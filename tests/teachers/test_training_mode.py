@@ -18,7 +18,7 @@ from pyro_opu.teachers.shared import Call, attention, of_one_row
 from pyro_opu.teachers.training_mode import ERRORS, RandomCalls, _score_sums, training
 
 X = torch.randn(6, 5, 8, generator=torch.Generator().manual_seed(0))
-COUNT = 12_000
+COUNT = 6000
 
 
 class StochasticDepth(nn.Module):
@@ -175,7 +175,7 @@ def test_the_spread_is_that_of_training_mode(kind: str) -> None:
             many = x.repeat_interleave(COUNT, 0)
             theirs = net(many).softmax(-1).unflatten(0, (len(x), COUNT)).transpose(0, 1)
     error = (mine.var(0) / len(mine) + theirs.var(0) / len(theirs)).sqrt()
-    # Six standard errors at 9 numbers; variances of 12,000 draws err by 1 to 2 %.
+    # Six standard errors at 9 numbers; variances of 6,000 draws err by 2 to 3 %.
     assert ((mine.mean(0) - theirs.mean(0)).abs() < 6 * error + 1e-6).all()
     assert float(mine.var(0).mean() / theirs.var(0).mean()) == pytest.approx(1.0, abs=0.1)
 

@@ -26,6 +26,8 @@ from pyro_opu.training.phases import Game
 from pyro_opu.training.plan import Plan
 from pyro_opu.transfer import HeldOut
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 PAPER = {"likelihood": 0.0, "residual": False, "two_sided": True}
 
 
