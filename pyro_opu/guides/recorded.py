@@ -31,10 +31,11 @@ KNOWN = frozenset(
     exp log log1p expm1 sqrt rsqrt square pow abs neg sin cos erf reciprocal floor
     add sub mul div rsub lerp where clamp clamp_min clamp_max maximum minimum sign
     mean sum amax amin var std softmax _softmax log_softmax _log_softmax logsumexp cumsum norm
-    layer_norm group_norm batch_norm instance_norm rms_norm embedding index
+    linalg_vector_norm layer_norm group_norm batch_norm instance_norm rms_norm embedding index
     scaled_dot_product_attention lstm gru rnn_tanh rnn_relu
     reshape view _unsafe_view flatten unflatten squeeze unsqueeze expand permute transpose t numpy_T
-    movedim cat stack split split_with_sizes chunk unbind select slice index_select gather narrow
+    movedim swapaxes swapdims cat stack split split_with_sizes chunk unbind select slice
+    index_select gather narrow
     repeat broadcast_tensors contiguous clone to _to_copy type_as expand_as view_as
     zeros ones full arange zeros_like ones_like full_like new_zeros new_ones new_full
     fill zero index_put
