@@ -20,6 +20,9 @@ from pyro_opu.inputs import Inputs, inputs_of
 #: What a mean and a concentration are read as: a Dirichlet, or :class:`.NormalSticks`.
 Law = Literal["dirichlet", "sticks"]
 LAWS: tuple[Law, ...] = get_args(Law)
+#: Classes up to which a CPU normalises down the columns of 100 rows and more sooner than along the
+#: rows: of ten classes in an eighth of the time, of 30 not any more.
+FEW_CLASSES = 16
 
 
 def answer_of(law: Law, log_mean: Tensor, g: Tensor) -> PredictiveDirichlet | NormalSticks:
@@ -27,6 +30,13 @@ def answer_of(law: Law, log_mean: Tensor, g: Tensor) -> PredictiveDirichlet | No
     if law == "sticks":
         return NormalSticks(log_mean, g)
     return PredictiveDirichlet(log_mean, g, validate_args=False)
+
+
+def normalised(logits: Tensor) -> Tensor:
+    """Log probabilities ``(..., C)``."""
+    if not logits.is_cpu or logits.shape[-1] > FEW_CLASSES:
+        return logits.log_softmax(-1)
+    return logits.movedim(-1, 0).log_softmax(0).movedim(0, -1).contiguous()
 
 
 class PredictiveGuide(nn.Module):
@@ -157,7 +167,7 @@ class PredictiveGuide(nn.Module):
             return self._merged(trunk, x)
         features = trunk(x)
         other = features if self.concentration_trunk is None else self.concentration_trunk(x)
-        log_mean = self.mean_head(features).log_softmax(-1)
+        log_mean = normalised(self.mean_head(features))
         return answer_of(self.law, log_mean, self._bounded(self.concentration_head(other)))
 
     def has_linear_heads(self) -> bool:
@@ -169,7 +179,7 @@ class PredictiveGuide(nn.Module):
         heads = self.mean_head, self.concentration_head
         weight, bias = (torch.cat([getattr(h, name) for h in heads]) for name in ("weight", "bias"))
         outputs = trunk.through(x, *trunk.merged(weight, bias))
-        log_mean = outputs[:, :-1].log_softmax(-1)
+        log_mean = normalised(outputs[:, :-1])
         return answer_of(self.law, log_mean, self._bounded(outputs[:, -1:]))
 
     def mean(self, x: Tensor) -> Tensor:

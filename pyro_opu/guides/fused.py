@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from pyro_opu.distributions.base import soft_clamp
 from pyro_opu.distributions.dirichlet import LOG_CONCENTRATION_RANGE
 from pyro_opu.guides.base import HeadGuide
-from pyro_opu.guides.dirichlet import PredictiveGuide, answer_of
+from pyro_opu.guides.dirichlet import PredictiveGuide, answer_of, normalised
 from pyro_opu.guides.joint import JointGuide
 from pyro_opu.guides.networks import DefaultTrunk, Standardize
 from pyro_opu.guides.plug_in import NetworkTrunk
@@ -22,9 +22,6 @@ __all__ = ["fused", "is_fused"]
 #: Classes from which on two heads are quicker at many rows than one: a product of 1,001 columns
 #: takes 1.4 times as long as one of 1,000.
 MANY_CLASSES = 256
-#: Classes up to which a CPU normalises down the columns of 100 rows and more sooner than along the
-#: rows: of ten classes in an eighth of the time, of 30 not any more.
-FEW_CLASSES = 16
 
 
 class Folded(Standardize):
@@ -72,7 +69,7 @@ class OneHeadGuide(HeadGuide):
         else:
             outputs = self.head(trunk(x))
         log_concentration = soft_clamp(outputs[..., -1], *LOG_CONCENTRATION_RANGE)
-        return answer_of(self.law, _log_softmax(outputs[..., :-1]), log_concentration)
+        return answer_of(self.law, normalised(outputs[..., :-1]), log_concentration)
 
 
 @torch.no_grad()
@@ -101,12 +98,6 @@ def fused(guide: nn.Module, *, trunks: bool = True) -> nn.Module:
 def is_fused(guide: nn.Module) -> bool:
     """Whether a part of the guide has another form than its description says."""
     return any(isinstance(each, (Folded, OneHeadGuide)) for each in guide.modules())
-
-
-def _log_softmax(logits: Tensor) -> Tensor:
-    if not logits.is_cpu or logits.shape[-1] > FEW_CLASSES:
-        return logits.log_softmax(-1)
-    return logits.movedim(-1, 0).log_softmax(0).movedim(0, -1).contiguous()
 
 
 def _linear_heads(guide: PredictiveGuide) -> bool:

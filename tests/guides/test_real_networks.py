@@ -14,9 +14,9 @@ from input_forms import quick
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pyro_opu.guides import beginning
 from pyro_opu.guides.beginning import Beginning, find_beginning
 from pyro_opu.guides.plug_in import NetworkTrunk
+from pyro_opu.guides.recorded import Recorded
 from pyro_opu.teachers.networks import DropoutTeacher
 
 pytestmark = pytest.mark.usefixtures("coarse")
@@ -72,14 +72,16 @@ def begun(name: str) -> tuple[nn.Module, Beginning, Tensor]:
 def test_a_student_of_every_family_begins_at_its_network(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beginning, "MOST_WORSE", 0.0)  # with its own activations
+    monkeypatch.setattr(Recorded, "smoothed", lambda network: network)  # its own activations
     network, start, x = begun(name)
     assert start.trunk is not None
     with torch.no_grad():
         expected = network(x).log_softmax(-1)
         features = start.trunk.run(x)
     logits = features @ start.head[:, :-1].mT + start.head[:, -1]
-    torch.testing.assert_close(logits.log_softmax(-1), expected, rtol=1e-4, atol=1e-4)
+    # Weights that nobody has trained amplify, some to logits of 1e8.
+    error = 1e-5 * float(expected.abs().max())
+    torch.testing.assert_close(logits.log_softmax(-1), expected, rtol=1e-4, atol=max(1e-4, error))
 
 
 def test_every_classifier_of_torchvision_is_of_a_family() -> None:
