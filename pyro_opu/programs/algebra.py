@@ -301,7 +301,8 @@ def without_views(program: fx.GraphModule) -> None:
     """Leave out views and copies to what is there."""
     graph = program.graph
     for node in list(graph.nodes):
-        source = node.args[0] if node.op == "call_function" and node.args else None
+        place = 1 if node.target is aten.copy.default else 0  # what is written, not what was there
+        source = node.args[place] if node.op == "call_function" and node.args else None
         if isinstance(source, fx.Node) and _is_same(node, source):
             node.replace_all_uses_with(source)
             graph.erase_node(node)
@@ -322,7 +323,7 @@ def _is_same(node: fx.Node, source: fx.Node) -> bool:
     if node.target is aten.clone.default and any(map(_reads_memory, node.users)):
         return False
     copied = node.target is aten._to_copy.default and set(node.kwargs) <= {"dtype", "device"}
-    return copied or node.target in _VIEWS
+    return copied or node.target is aten.copy.default or node.target in _VIEWS
 
 
 def _reads_memory(node: fx.Node) -> bool:

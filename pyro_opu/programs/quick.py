@@ -28,6 +28,11 @@ _INTO: dict[Any, Callable[..., Tensor]] = {
     )
     if overload is not None
 }
+#: Operations that write into a part of their first argument.
+_PARTS: dict[Any, Callable[..., Tensor]] = {
+    aten.select_scatter.default: lambda x, part, dim, index: _put(x, x.select(dim, index), part),
+    aten.slice_scatter.default: lambda x, part, *where: _put(x, aten.slice.Tensor(x, *where), part),
+}
 _ADDED = (aten.add.Tensor, aten.mul.Tensor)
 #: The same by a shorter way.
 _DIRECT: dict[Any, Callable[..., Any]] = {
@@ -44,7 +49,14 @@ _DIRECT: dict[Any, Callable[..., Any]] = {
     aten.eq.Tensor: torch.eq,
 }
 #: Operations whose result is memory of its own.
-_FRESH = {*_INTO, aten.relu.default, aten.mm.default, aten.bmm.default, aten.addmm.default} | {
+_FRESH = {
+    *_INTO,
+    *_PARTS,
+    aten.relu.default,
+    aten.mm.default,
+    aten.bmm.default,
+    aten.addmm.default,
+} | {
     aten.index.Tensor,
     aten.baddbmm.default,
     aten.convolution.default,
@@ -82,6 +94,8 @@ def compiled(graph: fx.GraphModule, wanted: Sequence[int] | None = None) -> Call
         arguments: Any = args(node)
         if place is not None and target is torch.relu:
             target = torch.relu_
+        elif place is not None and node.target in _PARTS:
+            target = _PARTS[node.target]
         elif place is not None and target in _INTO.values():
             keywords["out"] = place
         scope[name] = target
@@ -133,8 +147,8 @@ def _shown(value: Any) -> str:
 def _written_over(
     node: fx.Node, uses: dict[fx.Node, int], ends: Sequence[fx.Node]
 ) -> fx.Node | None:
-    """An argument of an operation on each number in whose memory its result can be."""
-    if node.target not in _INTO and node.target is not aten.relu.default:
+    """An argument of an operation in whose memory its result can be."""
+    if node.target not in {*_INTO, *_PARTS, aten.relu.default}:
         return None
     for given in args(node)[: 2 if node.target in _ADDED else 1]:
         same = isinstance(given, fx.Node) and all(
@@ -195,6 +209,12 @@ def _by_columns(target: Any) -> Callable[[Tensor, int, bool], Tensor]:
         return found
 
     return soft
+
+
+def _put(x: Tensor, place: Tensor, part: Tensor) -> Tensor:
+    """The tensor, with a part written to a place in it."""
+    place.copy_(part)
+    return x
 
 
 def _beside(tensors: list[Tensor], dim: int) -> Tensor:

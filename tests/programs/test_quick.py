@@ -60,8 +60,19 @@ def written(t: Draws, x: Tensor, group: Tensor) -> Draws:
     }
 
 
+def parts(t: Draws, x: Tensor, group: Tensor) -> Draws:
+    """Parts of a tensor are written, also after what was there has been used."""
+    z = torch.einsum("nd,sd->sn", x, t["w"])
+    made = 1.5 * torch.stack([z, z + 1, z + 2], -1)
+    made[..., 0] = z.exp()
+    made[..., 1:] = z[..., None].tanh()
+    before = made + 1
+    made[..., 2] = z.double()
+    return {"before": before, "made": made}
+
+
 PROGRAMS: dict[str, Callable[..., Draws]] = {
-    each.__name__: each for each in (grouped, classes, logs, written)
+    each.__name__: each for each in (grouped, classes, logs, written, parts)
 }
 
 
