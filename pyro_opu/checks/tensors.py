@@ -175,7 +175,7 @@ for one feature per input pass inputs[:, None].
     numbers = numbers_of(x)
     rounded = numbers.to(dtype or x.dtype)
     wide = torch.promote_types(rounded.dtype, torch.float32)
-    if not torch.isfinite(rounded.sum(dtype=wide)):  # cheap; then look at every entry
+    if not math.isfinite(rounded.sum(dtype=wide)):  # cheap; then look at every entry
         bad = f"`{argument}` must be finite; got NaN or infinity"
         _check_rows(numbers, bad, "Remove or impute them")
         most = torch.finfo(rounded.dtype).max

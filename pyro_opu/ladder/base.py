@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
@@ -294,7 +295,7 @@ class Exact(Teacher):
         if num_draws is not None and self._held is not None:
             index = torch.randperm(len(whole))[: self._held._checked(num_draws)]
             whole = whole[index.sort().values.to(whole.device)]
-        if direct and said.proved and not torch.isnan(whole.sum()):
+        if direct and said.proved and not math.isnan(whole.sum()):
             return whole
         whole = self.outcome.checked(whole.log() if direct else whole, len(x), not said.proved)
         return self.outcome.plain(whole) if name == PROBS else whole

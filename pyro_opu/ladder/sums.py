@@ -17,8 +17,8 @@ from pyro_opu.parts import Part
 
 __all__ = ["Sums", "checked_levels", "laid_out", "sums_of"]
 
-#: Draws that are added up in their own precision.
-TOGETHER = 16
+#: Draws that are added up in their own precision, and of how many numbers at least.
+TOGETHER, MANY = 16, 2**15
 
 
 class Sums:
@@ -147,9 +147,11 @@ class RealSums(Sums):
 
 
 def _total(terms: Tensor) -> Tensor:
-    """The sum over draws in float64, of a few each in the precision that they have."""
+    """The sum over draws in float64, of many numbers by a few draws in their own precision."""
     if terms.dim() == 3 and terms.stride(-1) > terms.stride(1):  # rows lie side by side
         return _total(terms.mT).mT
+    if terms.numel() < MANY:
+        return terms.sum(0, dtype=torch.float64)
     whole = len(terms) // TOGETHER * TOGETHER
     few = terms[:whole].unflatten(0, (-1, TOGETHER)).sum(1).sum(0, dtype=torch.float64)
     return few + terms[whole:].sum(0, dtype=torch.float64) if whole < len(terms) else few

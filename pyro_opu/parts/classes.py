@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,7 +53,7 @@ class SimplexPart(Part):
         return wrapped_log_probs(fn)
 
     def checked(self, draws: Tensor, sums: bool) -> Tensor:
-        if torch.isnan(draws.sum()):
+        if math.isnan(draws.sum()):
             raise ArgumentError(
                 f"`source`'s class probabilities{self.at_site} must be numbers; got NaN. Check the "
                 "posterior draws (torch.isfinite) and the model at these inputs."

@@ -85,7 +85,7 @@ class HeldTeacher(BaseTeacher[Picked]):
         for block in self.teacher.stream(x):
             _check_indices(index, len(block))
             self._outcome = self.teacher.outcome
-            yield self._check_output(block[index.to(block.device)], block.shape[1])
+            yield block if len(index) == len(block) else block[index.to(block.device)]
 
     def plug_ins(self, x: Tensor) -> list[PlugIn]:
         """The plug-ins of the teacher that evaluates the draws."""
