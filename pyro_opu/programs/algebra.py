@@ -80,7 +80,7 @@ def simplify(program: fx.GraphModule, valid: int | None, fixed: set[fx.Node]) ->
     graph.eliminate_dead_code()
 
 
-def _new(
+def new_node(
     before: fx.Node, target: Any, args: tuple[Any, ...], like: fx.Node, **meta: Any
 ) -> fx.Node:
     """An operation before another, with the meta of a third."""
@@ -128,20 +128,20 @@ def _cancelled(node: fx.Node, fixed: set[fx.Node]) -> fx.Node | None:
 def _exp(before: fx.Node, log: fx.Node) -> fx.Node | None:
     if log.target is aten.stack.default:
         each = [_exp(before, one) for one in args(log)[0]]
-        return _new(before, log.target, (each, *args(log)[1:]), log) if all(each) else None
+        return new_node(before, log.target, (each, *args(log)[1:]), log) if all(each) else None
     if log.target is aten.transpose.int:
         below = _exp(before, args(log)[0])
-        return below and _new(before, log.target, (below, *args(log)[1:]), log)
+        return below and new_node(before, log.target, (below, *args(log)[1:]), log)
     if log.target is aten.log.default:
         found: fx.Node = args(log)[0]
         return found
     if log.target is aten.log1p.default:
         below = args(log)[0]
         if below.target is aten.neg.default:
-            return _new(before, aten.rsub.Scalar, (args(below)[0], 1), log)
-        return _new(before, aten.add.Scalar, (below, 1), log)
+            return new_node(before, aten.rsub.Scalar, (args(below)[0], 1), log)
+        return new_node(before, aten.add.Scalar, (below, 1), log)
     if log.target is aten._log_softmax.default:
-        return _new(before, aten._softmax.default, args(log), log)
+        return new_node(before, aten._softmax.default, args(log), log)
     return None
 
 
@@ -178,9 +178,9 @@ def _gathered_late(node: fx.Node, fixed: set[fx.Node]) -> fx.Node | None:
             if each not in fixed or (place >= 0 and own[place] != (1, 0, 0, 0)):
                 return None
         early.append(each)
-    made = _new(node, node.target, tuple(early), node, sizes=sizes)
+    made = new_node(node, node.target, tuple(early), node, sizes=sizes)
     fixed.add(made)
-    return _new(node, aten.index.Tensor, (made, index), node)
+    return new_node(node, aten.index.Tensor, (made, index), node)
 
 
 def picks_rows(node: fx.Node) -> bool:
@@ -239,8 +239,8 @@ def _key(node: fx.Node) -> Any:
 
 
 def _is_number(before: fx.Node, of: fx.Node) -> fx.Node:
-    total = _new(before, aten.sum.default, (of,), of, sizes=())
-    return _new(before, aten.eq.Tensor, (total, total), total, dtype=torch.bool)
+    total = new_node(before, aten.sum.default, (of,), of, sizes=())
+    return new_node(before, aten.eq.Tensor, (total, total), total, dtype=torch.bool)
 
 
 def _only_nan(asked: fx.Node) -> fx.Node | None:

@@ -48,6 +48,17 @@ _DIRECT: dict[Any, Callable[..., Any]] = {
     aten.sum.default: torch.sum,
     aten.eq.Tensor: torch.eq,
 }
+
+
+def by_lines(matrices: Tensor, columns: Tensor) -> Tensor:
+    """A product ``(S, I, K) @ (S, K, N)`` of matrices that lie line by line, for few columns.
+
+    Strides of an axis of one number decide which kernel torch takes: one is 7 times the other.
+    """
+    rows = columns.mT.contiguous()
+    return torch.bmm(matrices, rows.view(-1).view(rows.shape).mT)
+
+
 #: Operations whose result is memory of its own.
 _FRESH = {
     *_INTO,
@@ -59,6 +70,7 @@ _FRESH = {
 } | {
     aten.index.Tensor,
     aten.baddbmm.default,
+    by_lines,
     aten.convolution.default,
     aten.sum.dim_IntList,
     aten.rsub.Scalar,

@@ -17,6 +17,7 @@ from pyro_opu.programs.recorded import VALID, Recorded
 Draws = dict[str, Tensor]
 S, G, D, N = 40, 6, 5, 300
 DRAWS = {"a": torch.randn(S, G), "b": torch.randn(S, G, D), "w": torch.randn(S, D)}
+DRAWS |= {"u": torch.randn(S, D, 8), "v": torch.randn(S, 8, 3)}
 X, GROUP = torch.randn(N, D), torch.randint(G, (N,), generator=torch.Generator().manual_seed(0))
 
 
@@ -71,8 +72,14 @@ def parts(t: Draws, x: Tensor, group: Tensor) -> Draws:
     return {"before": before, "made": made}
 
 
+def layers(t: Draws, x: Tensor, group: Tensor) -> Draws:
+    """Products by matrices of the draws, from the right and from the left."""
+    h = torch.bmm(x.expand(len(t["u"]), *x.shape), t["u"]).tanh()
+    return {"right": torch.bmm(h, t["v"] + 1), "left": torch.bmm(t["v"].mT.exp(), h.mT), "h": h}
+
+
 PROGRAMS: dict[str, Callable[..., Draws]] = {
-    each.__name__: each for each in (grouped, classes, logs, written, parts)
+    each.__name__: each for each in (grouped, classes, logs, written, parts, layers)
 }
 
 
@@ -124,6 +131,16 @@ def test_numbers_without_known_ends_are_looked_at() -> None:
 def test_an_index_is_taken_after_what_follows_from_the_draws() -> None:
     made, _ = bound(grouped)
     assert "exp" not in targets(made.late) and "exp" in targets(made.recorded.program)
+
+
+def test_matrices_lie_line_by_line_for_few_rows_alone() -> None:
+    made, _ = bound(layers)
+    made([X[:1], GROUP[:1]])
+    made([X, GROUP])
+    assert made._end_of_few is not None
+    assert targets(made._end_of_few.program).count("by_lines") == 3
+    assert "by_lines" not in targets(made.late) and "bmm" in targets(made.late)
+    assert all(each.is_contiguous() for each in made._end_of_few.values)
 
 
 def test_an_index_below_zero_counts_from_the_end_and_one_too_large_is_refused() -> None:
