@@ -7,14 +7,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import ArgumentTypeError, positive_int
+from pyro_opu.checks import ArgumentError, ArgumentTypeError, positive_int
 from pyro_opu.distributions import Answer
 from pyro_opu.ladder.base import Exact
-from pyro_opu.ladder.files import FEW
+from pyro_opu.ladder.files import FEW, labels_by
 from pyro_opu.parts import Outcome, Part, by_part
 from pyro_opu.programs.batched import BatchedPredictive
 from pyro_opu.teachers import PredictiveTeacher, Source, as_teacher
 from pyro_opu.teachers.base import BaseTeacher
+
+#: What the records of a ``Predictive`` rest on.
+FIXED = {"model", "guide", "posterior_samples", "num_samples", "return_sites"}
 
 __all__ = ["ExactPosterior", "ExactPredictive", "batched", "exact"]
 
@@ -99,6 +102,14 @@ class ExactPredictive(Exact, BatchedPredictive):
     def __getstate__(self) -> dict[str, Any]:
         return BatchedPredictive.__getstate__(self) | {"_said": {}}
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in FIXED and "teacher" in self.__dict__:
+            raise ArgumentError(
+                f"`{name}` must stay as it is, since what is recorded rests on it; got another. "
+                "Make another: exact(Predictive(...))."
+            )
+        super().__setattr__(name, value)
+
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Draw from the predictive distribution: what ``Predictive`` gives, key by key."""
         if self._seen is None:
@@ -161,8 +172,7 @@ def _observed(part: Part, said: Tensor) -> tuple[Tensor, Tensor]:
     """One draw of what is observed under every draw, and the parameters."""
     if part.kind == "classes":
         probs = said.exp()
-        below = probs.cumsum(-1)[..., :-1] <= torch.rand_like(probs[..., :1])
-        return below.sum(-1), probs
+        return labels_by(probs, torch.rand_like(probs[..., :1])), probs
     if part.kind == "real":
         mean, log_scale = said.unbind(-1)
         return mean + log_scale.exp() * torch.randn_like(mean), mean

@@ -237,8 +237,8 @@ def _output(
     """An output of a part, and its axis of rows."""
     if name == "labels":
         probs = said.exp()
-        below = probs.cumsum(-1)[..., :-1] <= uniform(seed[0], said[..., 0])[..., None]
-        return part, 1, torch.where(probs[..., 0].isnan(), -1, below.sum(-1))
+        labels = labels_by(probs, uniform(seed[0], said[..., :1]))
+        return part, 1, torch.where(probs[..., 0].isnan(), -1, labels)
     shown = said.exp() if part.on_simplex else said
     if name == "draws":
         return part, 1, shown
@@ -251,18 +251,24 @@ def _output(
     return part, 0, getattr(sums.measures(), name)
 
 
+def labels_by(probs: Tensor, u: Tensor) -> Tensor:
+    """Labels of probabilities ``(..., C)`` by uniform numbers ``(..., 1)``, none of no weight."""
+    below, most = probs.cumsum(-1), 1.0 - torch.finfo(u.dtype).eps  # u may be rounded to 1
+    return (below[..., :-1] <= below[..., -1:] * u.clamp(max=most)).sum(-1)
+
+
 def uniform(seed: Tensor, like: Tensor) -> Tensor:
-    r"""Uniform numbers ``(S, M)`` by a seed ``(1,)``, from operations that every runtime has.
+    r"""Uniform numbers ``(S, M, 1)`` by a seed ``(1,)``, from operations that every runtime has.
 
     Rounds of :math:`h \leftarrow (a h + i)^2 + s` modulo a prime, i the place.
     """
-    draws, rows = like.shape
+    draws, rows, _ = like.shape
     place = torch.arange(draws)[:, None] * 7919 * 65537 + torch.arange(rows) * 40503
     place, h = place % PRIME, seed % PRIME
     for round_, factor in enumerate((48271, 69621, 16807, 39373)):
         h = (h * factor + place + round_) % PRIME
         h = (h * h + seed * 3 + round_) % PRIME
-    return ((h * 16807 % PRIME).to(torch.float64) / PRIME).to(like.dtype)
+    return ((h * 16807 % PRIME).to(torch.float64) / PRIME).to(like.dtype)[..., None]
 
 
 def _checked_outputs(outputs: Sequence[str] | str, known: dict[str, str]) -> dict[str, str]:

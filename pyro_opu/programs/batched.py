@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -19,16 +19,10 @@ from pyro_opu.inputs import call_with
 from pyro_opu.programs.bound import put
 from pyro_opu.programs.cost import Cost, metered
 from pyro_opu.programs.forms import Call, Forms
-from pyro_opu.programs.site_programs import (
-    COMPARED,
-    Runs,
-    Shape,
-    SitePrograms,
-    draws_at_once,
-)
+from pyro_opu.programs.site_programs import Runs, Shape, SitePrograms, draws_at_once
 from pyro_opu.programs.sites import unwrap
 from pyro_opu.programs.trace import quiet
-from pyro_opu.programs.vmap import Batched, Draws, has_nan, loop
+from pyro_opu.programs.vmap import COMPARED, Batched, Draws, has_nan, loop
 from pyro_opu.programs.vmap_rewrites import Rewrites
 from pyro_opu.rng import exclusive, preserve_rng
 
@@ -63,7 +57,7 @@ class BatchedPredictive(Predictive):
         self._of_guide, self._of_model = Batched("the guide"), Batched("the model")
         #: Of a draw, and what was in it, by the shapes of the arguments.
         self._widths: dict[Any, tuple[int, Rewrites]] = {}
-        self._is_compared = False
+        self._compared: set[Hashable] = set()  # forms of call, with their sizes
         self._programs: Forms[SitePrograms] = Forms()
         self._never: set[Hashable] = set()  # forms of call that cannot be recorded
 
@@ -75,7 +69,13 @@ class BatchedPredictive(Predictive):
     def forward(self, *args: object, **kwargs: object) -> dict[str, Tensor]:
         """Draw from the predictive distribution: what ``Predictive`` gives, key by key."""
         with exclusive():
-            return self._forward(*call_with(args, kwargs))
+            try:
+                return self._forward(*call_with(args, kwargs))
+            except Exception:
+                if not all(isinstance(each, Tensor) for each in (*args, *kwargs.values())):
+                    with suppress(Exception):  # a model that takes arrays or tables itself
+                        return self._forward(args, kwargs)
+                raise
 
     def _forward(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, Tensor]:
         if am_i_wrapped():
@@ -98,7 +98,7 @@ class BatchedPredictive(Predictive):
         size: int = self.num_samples
         ways: Callable[[], AbstractContextManager[Any]] = Rewrites
         if size > 1 and not all(name in self.posterior_samples for name in shapes):
-            self._compare(model, guide)
+            self._compare(model, guide, form)
             vmaps = False not in (self._of_guide.use_vmap, self._of_model.use_vmap)
             if vmaps and form is not None and self._never.isdisjoint((form, (form, call.rows))):
                 programs = self._recorded(model, guide, shapes, call, form)
@@ -114,14 +114,15 @@ class BatchedPredictive(Predictive):
                 put(found, block, whole, self.num_samples)
         return {name: found[name] for name in shapes}
 
-    def _compare(self, model: Runs, guide: Runs | None) -> None:
-        """Let ``vmap`` and the loop run a few draws, once."""
-        if not self._is_compared:
+    def _compare(self, model: Runs, guide: Runs | None, form: Hashable) -> None:
+        """Let ``vmap`` and the loop run a few draws, once for a form and its sizes."""
+        asked = form, *(tensor.shape for tensor in model.call.tensors)
+        if form is None or asked not in self._compared:
             with preserve_rng(), quiet():
                 if guide is not None and guide.shapes:
                     _compare(self._of_guide, guide, {"": torch.arange(COMPARED)})
                 _compare(self._of_model, model, self._latents(guide, slice(COMPARED)))
-            self._is_compared = True
+            self._compared.add(asked)
 
     def _recorded(
         self,
@@ -204,6 +205,9 @@ class BatchedPredictive(Predictive):
 
 def _compare(batched: Batched, runs: Runs, known: Draws) -> None:
     """Let ``vmap`` do for a few draws what the loop does, given all that the loop draws."""
+    if batched.use_vmap is False:
+        return
+    batched.use_vmap = None
     first = runs.nodes({name: value[0] for name, value in known.items()})
     drawn = loop(partial(runs.values, runs.shapes), known)
     free = [k for k in drawn if k not in known and not isinstance(unwrap(first[k]["fn"]), Delta)]

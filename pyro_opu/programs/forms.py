@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
+from enum import Enum
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
@@ -13,6 +16,9 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 T = TypeVar("T")
 #: Forms of which the programs are kept.
 MOST_FORMS = 32
+#: What stays as it is, besides numbers: any other object may hold what changes.
+_LASTING = str | bytes | Enum | torch.dtype | torch.device | type
+_LASTING |= FunctionType | BuiltinFunctionType | None
 
 
 def rows_of(tensors: Sequence[Tensor]) -> int:
@@ -52,18 +58,17 @@ class Call:
         """What calls have in common that differ in numbers and rows; ``None``: they have none."""
         state = torch.get_default_dtype(), torch.is_autocast_enabled()
         spec = self._spec if isinstance(self._spec, tuple) else repr(self._spec)
-        key = (spec, state, *map(self._leaf, self._leaves))
-        try:
-            hash(key)
-        except TypeError:
-            return None
-        return key
+        leaves = [*map(self._leaf, self._leaves)]
+        return None if None in leaves else (spec, state, *leaves)
 
     def _leaf(self, leaf: object) -> Hashable:
+        """What is fixed of an argument, ``None`` where nothing is known to be."""
         if isinstance(leaf, Tensor):
             shape = leaf.shape[1:] if leaf.dim() and len(leaf) == self.rows else leaf.shape
             return leaf.dim(), shape, leaf.dtype, leaf.device
-        return type(leaf), leaf
+        if isinstance(leaf, int | float | complex | np.generic):
+            return type(leaf), repr(leaf)  # which tells 0.0 from -0.0
+        return (type(leaf), leaf) if isinstance(leaf, _LASTING) else None
 
 
 class Forms(Generic[T]):

@@ -17,14 +17,12 @@ from pyro_opu.programs.recorded import VALID, Recorded, few
 from pyro_opu.programs.recorder import Together
 from pyro_opu.programs.sites import arguments_of, unwrap
 from pyro_opu.programs.trace import Run, quiet, trace_of
-from pyro_opu.programs.vmap import Draws, loop, vectorized
+from pyro_opu.programs.vmap import COMPARED, Draws, loop, vectorized
 from pyro_opu.programs.vmap_rewrites import Rewrites, later
 from pyro_opu.programs.watched import Watched
 from pyro_opu.utils.chunks import numbers_at_once
 
 Shape = tuple[int, ...]
-#: Draws that are compared.
-COMPARED = 2
 #: Draws by which the loop is timed.
 LOOPED = 2
 #: Numbers in the widest tensor of a draw above which a processor convolves faster one by one.

@@ -14,6 +14,8 @@ from pyro_opu.rng import preserve_rng
 from pyro_opu.utils.warnings import warn_user
 
 Draws = dict[str, Tensor]
+#: Draws that are compared: what a second one does shows what the first has left behind.
+COMPARED = 2
 #: Parts of vmap's message where what differs between draws is written into what does not; the
 #: second is that of some functions before torch 2.14.
 _IN_PLACE = (
@@ -50,7 +52,7 @@ def vectorized(fn: Callable[[Draws], object], draws: Draws, *, own_tensors: bool
 class Batched:
     """Evaluates a function at many draws through ``vmap``, checked once against the loop.
 
-    The first call of several draws is compared with the loop over the first of them. Where ``vmap``
+    The first call of several draws is compared with the loop over two of them. Where ``vmap``
     raises (data-dependent Python control flow), or a function without randomness of its own gives
     other numbers, the loop is used from then on, and a warning says so once.
 
@@ -101,12 +103,12 @@ class Batched:
     def _agrees(
         self, fn: Callable[[Draws], object], draws: Draws, result: object, inputs: Tensor | None
     ) -> bool:
-        """Whether ``vmap`` gave for the first draw what the loop gives, or that is random."""
+        """Whether ``vmap`` gave for the first draws what the loop gives, or that is random."""
         expected, self.expected = self.expected, None
-        first = {name: value[:1] for name, value in draws.items()}
-        fast = {k: v[:1] for k, v in _named(result).items()}
+        fast = _first(_named(result), 1)
         if expected is not None and not gaps(fast, _named(expected)):
             return True
+        first, fast = _first(draws, COMPARED), _first(_named(result), COMPARED)
         before = torch.empty(0) if inputs is None else inputs.clone()
         found = compare(lambda: fast, lambda: _named(loop(fn, first)))
         if found.random == "its own":  # all draws would share its numbers, or it changes the inputs
@@ -144,6 +146,10 @@ def _cure(reason: str) -> str:
             "numbers of Python or NumPy (torch.rand is fast), or has few digits left in its dtype."
         )
     return "Posterior samples in the place of what it draws, or another operation, may be fast."
+
+
+def _first(values: Draws, count: int) -> Draws:
+    return {name: value[:count] for name, value in values.items()}
 
 
 def _named(said: Any) -> Draws:

@@ -287,8 +287,10 @@ class TestInItsPlace:
             ),
             (lambda: made("real").probs(X), TypeError, "`probs` needs"),
             (lambda: made("samples").probs(X[:, :2]), ValueError, "x"),
+            (lambda: setattr(made("samples"), "return_sites", ()), ValueError, "`return_sites`"),
+            (lambda: setattr(made("samples"), "num_samples", 3), ValueError, "must stay as it is"),
         ],
-        ids=["no posterior", "draws", "site", "levels", "no classes", "shape"],
+        ids=["no posterior", "draws", "site", "levels", "no classes", "shape", "sites", "samples"],
     )
     def test_refusals(self, bad: Callable[[], Any], error: type, says: str) -> None:
         with pytest.raises(error, match=says):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from pyro_opu import exact, uncertainty
 from pyro_opu.export.formats import METADATA
 from pyro_opu.ladder.base import Exact
-from pyro_opu.ladder.files import FEW, OUTPUTS, ExactProgram, nearest_draws, uniform
+from pyro_opu.ladder.files import FEW, OUTPUTS, ExactProgram, labels_by, nearest_draws, uniform
 
 #: Outputs of each kind of outcome.
 ALL = (
@@ -175,7 +175,7 @@ def test_nearest_draws_vary_as_all_do() -> None:
 
 def test_uniform_numbers() -> None:
     """They fail by chance never: they are the same in every run."""
-    like = torch.zeros(200, 300)
+    like = torch.zeros(200, 300, 1)
     u = uniform(torch.tensor([7]), like).double()
     shares = u.flatten().histc(20, 0, 1) / u.numel()
     assert ((shares - 0.05).abs() < 5 * (0.05 * 0.95 / u.numel()) ** 0.5).all()
@@ -183,6 +183,15 @@ def test_uniform_numbers() -> None:
     for one, two in ((u, v), (u[1:], u[:-1]), (u[:, 1:], u[:, :-1])):
         pairs = torch.stack([one.flatten(), two.flatten()])
         assert abs(float(torch.corrcoef(pairs)[0, 1])) < 5 / one.numel() ** 0.5
+
+
+def test_a_label_without_weight_is_never_drawn() -> None:
+    """Sums of probabilities are rounded, and so is a number that is nearly 1."""
+    weights = torch.rand(2000, 7)
+    for probs in (weights / weights.sum(-1, keepdim=True), torch.tensor([[0.5, 0.5]])):
+        for u in (1.0, 1.0 - 2.0**-24):
+            found = labels_by(nn.functional.pad(probs, (0, 1)), torch.full((len(probs), 1), u))
+            assert (found < probs.shape[1]).all()
 
 
 def test_size_is_said_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

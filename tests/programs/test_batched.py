@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import random
 import warnings
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import numpy as np
+import pandas as pd
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -30,6 +33,7 @@ from pyro_opu.programs.vmap_rewrites import Rewrites
 
 Draws = dict[str, Tensor]
 NETWORK = network([nn.Dropout()])
+NAMED = SimpleNamespace(x=X)
 PREDICTIVES = {
     **{k: make for k, (make, _) in SOURCES.items() if k in ("samples", "guide", "prior")},
     **OUTCOMES,
@@ -404,6 +408,41 @@ class TestForms:
         assert (held["obs"] == 1).all() and not (free["obs"] == 1).all()
         assert not (exact(X)["obs"] == 1).all()
 
+    def test_an_object_may_hold_something_else(self) -> None:
+        def source(batch: SimpleNamespace) -> None:
+            w = pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
+            pyro.deterministic("mean", batch.x @ w)
+
+        predictive, batch = Predictive(source, {"w": torch.randn(S, D)}), SimpleNamespace(x=X)
+        exact = batched(predictive)
+        for batch.x in (X, 2 * X, X[:3]):
+            torch.testing.assert_close(exact(batch)["mean"], predictive(batch)["mean"])
+        batch.x.mul_(3)
+        torch.testing.assert_close(exact(batch)["mean"], predictive(batch)["mean"])
+
+    def test_zeros_of_either_sign(self) -> None:
+        def source(x: Tensor, zero: float) -> None:
+            w = pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
+            pyro.deterministic("sign", x @ w + math.copysign(1.0, zero))
+
+        predictive = Predictive(source, {"w": torch.randn(S, D)})
+        exact = batched(predictive)
+        for zero in (0.0, -0.0, 0.0):
+            torch.testing.assert_close(exact(X, zero)["sign"], predictive(X, zero)["sign"])
+
+    @pytest.mark.parametrize("table", [False, True])
+    def test_models_that_take_arrays_or_tables_themselves(self, table: bool) -> None:
+        def source(x: Any) -> None:
+            w = pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
+            values = np.stack([x[name] for name in x.columns], 1) if table else x
+            pyro.deterministic("mean", torch.from_numpy(values).float() @ w)
+
+        predictive = Predictive(source, {"w": torch.randn(S, D)})
+        exact = batched(predictive)
+        for rows in (X[:5].numpy(), X.numpy()):
+            given = pd.DataFrame(rows, columns=list("abc")) if table else rows
+            torch.testing.assert_close(exact(given)["mean"], predictive(given)["mean"])
+
 
 class TestFallback:
     def test_a_branch_on_a_value(self) -> None:
@@ -451,6 +490,32 @@ class TestFallback:
         with pytest.warns(UserWarning, match="other numbers than the loop"):
             found = exact(X)
         assert torch.equal(found["z"], predictive(X)["z"])
+
+    @pytest.mark.parametrize("given", [(X, True), (X[:1],), (X.double(),), (NAMED,)])
+    def test_other_numbers_at_another_form(self, given: tuple[Any, ...]) -> None:
+        """One form tells nothing of the next, where random numbers may be Python's."""
+
+        def source(x: Any, noisy: bool = False) -> None:
+            w = pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
+            x, noisy = (x.x, True) if isinstance(x, SimpleNamespace) else (x, noisy)
+            noisy = noisy or len(x) == 1 or x.dtype == torch.float64
+            pyro.deterministic("mean", x.float() @ w + (random.random() if noisy else 0.0))
+
+        exact = batched(Predictive(source, {"w": torch.zeros(S, D)}))
+        assert len(exact(X)["mean"].unique()) == 1
+        with pytest.warns(UserWarning, match="other numbers than the loop"):
+            found = exact(*given)["mean"]
+        assert len(found[..., 0].unique()) == S
+
+    def test_a_model_that_seeds_draws_the_same_numbers_in_every_draw(self) -> None:
+        def source(x: Tensor) -> None:
+            w = pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
+            pyro.set_rng_seed(0)
+            pyro.deterministic("mean", x @ w + torch.randn(()))
+
+        exact = batched(Predictive(source, {"w": torch.zeros(S, D)}))
+        with pytest.warns(UserWarning, match="other numbers than the loop"):
+            assert len(exact(X)["mean"].unique()) == 1
 
     def test_a_sampler_that_fills_what_vmap_cannot(self) -> None:
         class Filled(dist.Normal):
