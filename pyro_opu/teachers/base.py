@@ -190,7 +190,11 @@ class BaseTeacher(Teacher, Generic[D]):
         self, x: Tensor, return_sites: Collection[str] | None = None
     ) -> tuple[SiteLayout, ...]:
         """The sites that a student of this teacher gives back."""
+        self.warn_of_laws()
         return layouts_of(self.outcome, x, return_sites)
+
+    def warn_of_laws(self) -> None:
+        """Say what a student will not keep of the laws that are observed."""
 
     def codes(self, x: Tensor) -> list[int]:
         """Columns that it reads as codes although they are numbers, beside indices."""

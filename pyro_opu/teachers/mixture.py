@@ -62,6 +62,11 @@ class MixtureTeacher(BaseTeacher[Tensor]):
     def argument_names(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for each in self.members for name in each.argument_names))
 
+    def warn_of_laws(self) -> None:
+        """Say what a student will not keep of the laws that members observe."""
+        for member in self.members:
+            member.warn_of_laws()
+
     def _unpack_by(self, form: Form) -> None:
         for member in self.members:
             member.unpack_by(form)

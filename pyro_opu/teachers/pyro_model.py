@@ -134,7 +134,6 @@ class PredictiveTeacher(BaseTeacher[Latents]):
         fns = {name: program.runs[0].nodes[name]["fn"] for name in self.observed}
         for name, fn in fns.items():
             check_law(fn, name)
-            warn_of_moments(fn, name)
         read = self.outcome.read(fns, 2, self._axes)
         if program.picked is not None and not program.posterior.local and not mixture:
             program.run.expected = read[None]
@@ -146,7 +145,13 @@ class PredictiveTeacher(BaseTeacher[Latents]):
     ) -> tuple[SiteLayout, ...]:
         """The sites that a student gives back, as the ``Predictive`` does."""
         self.prepare(x)
+        self.warn_of_laws()
         return layouts_of(self.outcome, x, return_sites, self.program, self.observed)
+
+    def warn_of_laws(self) -> None:
+        """Say what a student will not keep of the laws that are observed."""
+        for name in self.observed:
+            warn_of_moments(self.program.runs[0].nodes[name]["fn"], name)
 
     def _source_text(self) -> str:
         guide = self.predictive.guide

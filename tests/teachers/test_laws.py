@@ -16,6 +16,7 @@ from torch import Tensor
 from pyro_opu.parts.kinds import check_law
 from pyro_opu.teachers import as_teacher
 from pyro_opu.teachers.finished import finished_teacher
+from pyro_opu.teachers.mixture import MixtureTeacher
 from pyro_opu.utils.laws import is_known, own_members
 
 S, N = 7, 5
@@ -195,8 +196,11 @@ def test_numbers_of_any_law_are_taken_by_its_moments(name: str) -> None:
         warnings.simplefilter("always")
         teacher = finished_teacher(source(of), X)
         mean, log_scale = teacher.draws(X).unbind(-1)
+        assert not caught  # draws lose nothing, a student of them would
+        teacher.layouts(X), MixtureTeacher([teacher]).warn_of_laws()
     assert teacher.outcome.kind == (kind or "table") and teacher.program.run.use_vmap
-    assert ["its student learns the mean" in str(w.message) for w in caught] == [True] * bool(kind)
+    said = ["its student learns the mean" in str(w.message) for w in caught]
+    assert said == [True, True] * bool(kind)
     drawn = of(RATE).sample((200_000,))
     # Within 6 standard errors of each of 35 means; of variances with heavy tails a tenth.
     error = 6 * drawn.std(0) / 200_000**0.5
