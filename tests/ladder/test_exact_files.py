@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from pyro_opu import exact, uncertainty
 from pyro_opu.export.formats import METADATA
+from pyro_opu.export.program import trace
 from pyro_opu.ladder.base import Exact
 from pyro_opu.ladder.files import FEW, OUTPUTS, ExactProgram, labels_by, nearest_draws, uniform
 
@@ -67,6 +68,15 @@ def test_labels_by_a_seed() -> None:
     error = (probs * (1 - probs)).sum((0, 1)).sqrt()
     counts = (one[..., None] == torch.arange(C)).double().sum((0, 1))
     assert ((counts - probs.sum((0, 1))).abs() <= SIGMAS * error).all()
+
+
+def test_a_traced_program_is_for_any_number_of_rows() -> None:
+    posterior = exact(Predictive(model, samples()))
+    program, _ = posterior._program(posterior._look(X), "mean, epistemic, labels", None)
+    run = trace(program, tuple(program.inputs(X).values())).module()
+    for rows in (1, 7, 300):
+        found = run(BEYOND[:rows], torch.tensor([0]))
+        torch.testing.assert_close(found["mean"], posterior.uncertainty(BEYOND[:rows]).mean)
 
 
 @pytest.mark.slow
