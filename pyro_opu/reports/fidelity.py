@@ -140,10 +140,11 @@ def fidelity(
             by a tree on the columns of x that is fitted to one half of the rows and tested on the
             other, and so do names of the columns, or a function x -> features ``(N, F)``; whole
             numbers ``(N,)`` label the rows by region. At every input 64 draws of the student stand
-            beside 64 of the teacher, independent of those at other inputs; shuffled between the
-            two they are those of a perfect student, which is called wrong anywhere in 5 % of
-            reports (:class:`~pyro_opu.reports.regions.Region`). One that is not perfect is found
-            wrong if there are rows enough: read how wrong beside the p-value.
+            beside 64 of the teacher, or as many as it holds; shuffled between the two they are
+            those of a perfect student, which is called wrong anywhere in 5 % of reports at most
+            (:class:`~pyro_opu.reports.regions.Region`). One that is not perfect is found wrong if
+            there are rows and draws enough: nobody is wrong by less than the M draws that a
+            posterior holds err by themselves. Read how wrong beside the p-value.
         wasserstein_inputs: Inputs used for the 1-Wasserstein distance, at most; 0 leaves it out. It
             is of classes alone, by at most 200 draws if there are more than two.
 

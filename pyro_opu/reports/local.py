@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import ArgumentError, is_sequence
+from pyro_opu.parts import by_part
 from pyro_opu.reports.comparing import Comparison
 from pyro_opu.reports.regions import Region
 
 __all__ = ["regions"]
 
-#: Draws of each side at an input, and permutations.
-DRAWS, PERMUTATIONS = 64, 299
+#: Draws of each side at an input, and permutations; draws that say what all inputs share.
+DRAWS, PERMUTATIONS, SHARED = 64, 299, 128
 #: Rows that are looked at, and the fewest of them; numbers in one draw at all.
 ROWS, FEWEST, NUMBERS = 1024, 64, 2**14
 #: Rows that the teacher is asked at together.
@@ -39,7 +40,8 @@ def regions(one: Comparison, x: Tensor, where: Where) -> list[Region]:
     features, names, labels = _described(x, where)
     few = max(FEWEST, min(ROWS, NUMBERS // (one.width * one.columns)))
     rows = torch.randperm(len(x))[:few]
-    distances = _permuted(*_samples(one, x[rows.to(x.device)]))
+    theirs, mine, shared = _samples(one, x[rows.to(x.device)])
+    distances = _permuted(theirs, mine)
     # In units of what draws of one law have there, so that sure and unsure inputs count alike.
     usual = distances.mean(0)
     excess = torch.where(usual > 0, distances / usual, torch.ones_like(distances))
@@ -51,6 +53,8 @@ def regions(one: Comparison, x: Tensor, where: Where) -> list[Region]:
     found = []
     for name, inside in parts:
         told = excess[:, inside].mean(1)
+        if shared is not None:
+            told[1:] += _common(shared[:, inside], usual[inside], one.teacher.max_draws or 1)
         p_value = float((told >= told[0]).double().mean())
         apart, perfect = distances[0, inside].mean(), usual[inside].mean()
         count = int(inside.sum())
@@ -86,24 +90,61 @@ def _described(x: Tensor, where: Where) -> tuple[Tensor, list[str], Tensor | Non
     )
 
 
-def _samples(one: Comparison, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Draws ``(S, N, K)`` of the teacher and of the student, independent between inputs."""
-    parameters, held = one.ask(x).predict(DRAWS, True)[1], one.teacher.max_draws
+def _samples(one: Comparison, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Draws ``(S, N, K)`` of the teacher and of the student, independent between inputs.
+
+    No input is given one of M held draws twice: a student's are never twice the same, and it is to
+    be as near as M draws, not to be these. Beside them stand :data:`SHARED` of the held ones.
+    """
+    held = one.teacher.max_draws
+    count = min(DRAWS, held or DRAWS)
+    parameters = one.ask(x).predict(count, True)[1]
     mine = parameters.unflatten(1, (len(x), one.columns)).flatten(2)
-    theirs = []
+    theirs, shared = [], []
     for block in x.split(1 if held is None else BLOCK):  # draws of a call are joint
-        draws = _read(one, block, held or DRAWS)
-        if held is not None:
-            index = torch.randint(held, (DRAWS, len(block), 1), device=draws.device)
-            draws = draws.gather(0, index.expand(-1, -1, draws.shape[-1]))
-        theirs.append(draws)
-    return torch.cat(theirs, 1).double().cpu(), mine.double().cpu()
+        if held is None:
+            theirs.append(_read(one, block, count))
+            continue
+        draws = _read(one, block, held)
+        order = torch.rand(draws.shape[:2], device=draws.device).argsort(0)[:count, :, None]
+        theirs.append(draws.gather(0, order.expand(-1, -1, draws.shape[-1])))
+        shared.append(draws[:: -(-held // SHARED)])
+    said, beside = (
+        torch.cat(each, 1).double().cpu() if each else None for each in (theirs, shared)
+    )
+    assert said is not None
+    return said, mine.double().cpu(), beside
+
+
+def _common(held: Tensor, usual: Tensor, size: int) -> Tensor:
+    r"""Excesses ``(B,)`` by chance that all inputs of a region share, as they share draws.
+
+    The mean distance of M draws from their law is a quadratic form in them,
+
+    .. math:: \tfrac1{M^2} \sum_{st} w_s w_t\, k_{st}, \qquad
+        k_{st} = -\,\mathbb{E}_x \| \pi_s(x) - \pi_t(x) \|_1
+
+    with centred k; its law is that of normal w.
+
+    Args:
+        held: Draws ``(m, n, K)``, of M.
+        usual: The unit of every input ``(n,)``.
+        size: M.
+
+    References:
+        Chwialkowski, Sejdinovic and Gretton (2014), A wild bootstrap for degenerate kernel tests.
+    """
+    count, units = len(held), torch.where(usual > 0, 1 / usual, 0.0) / len(usual)
+    apart = torch.stack([(draw - held).abs().sum(-1) @ units for draw in held])
+    apart = apart - apart.mean(0) - apart.mean(1, keepdim=True) + apart.mean()
+    w = torch.randn(PERMUTATIONS, count, dtype=apart.dtype)
+    return (apart.trace() - (w @ apart * w).sum(-1)) / (count * size)
 
 
 def _read(one: Comparison, x: Tensor, count: int) -> Tensor:
-    """The teacher's draws of class probabilities or of the mean of y, ``(S, N, K)``."""
-    draws = one.draws(x, count).unflatten(1, (len(x), one.columns))
-    return one.part.means(draws).flatten(2)
+    """The teacher's draws of class probabilities or of the mean of y, ``(S, N, K)``, in order."""
+    draws = by_part(one.teacher.draws(x, count), one.teacher.outcome.parts)[one.number]
+    return one.part.means(draws.unflatten(1, (len(x), one.columns))).flatten(2)
 
 
 def _permuted(theirs: Tensor, mine: Tensor) -> Tensor:

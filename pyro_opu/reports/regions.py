@@ -20,11 +20,12 @@ class Region:
     Attributes:
         region: In words.
         num_inputs: Rows that were tested.
-        distance: Energy distance of 64 draws of the student from as many of the teacher, not
-            freed of their sampling error, averaged over the rows.
+        distance: Energy distance of 64 draws of the student, or as many as the posterior holds,
+            from as many of the teacher, not freed of their sampling error, averaged over the rows.
         attainable: The same of draws shuffled between the two, as for a perfect student.
-        p_value: How often a perfect student looks as wrong in some region; by permutation, and
-            corrected for the number of regions.
+        p_value: How often a perfect student looks as wrong in some region; by permutation, with
+            the error that all rows share of draws that are held, and corrected for the number of
+            regions.
         wrong: Whether that is less than 5 %.
     """
 

@@ -291,9 +291,13 @@ def plan_of(
     """Measure what a :class:`Plan` rests on, and make it.
 
     Args:
-        request, guide, closed_form, objective, teacher, held_out, ranks: Of the run.
+        request: What was asked for.
+        guide, closed_form, objective: The student, and its two losses.
+        teacher: It has seen an input.
         x: The inputs to teach at.
-        begins_near: As of :class:`Facts`, where it is known.
+        held_out: What judges the student.
+        ranks: The ranks of the run.
+        begins_near: What :class:`Facts` calls so, where it is known.
     """
     # What rank 0 measures: machines may differ in what they count.
     facts = ranks.broadcast(Facts.of(request, guide, teacher, x, held_out, begins_near))
