@@ -1,11 +1,13 @@
-"""A teacher that is a Dirichlet, short distillations of it, and an objective that fails."""
+"""A teacher that is a Dirichlet, short distillations of it, and how they fail and die."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import torch
 from flat import distill_flat
 from torch import Tensor
@@ -20,6 +22,7 @@ from pyro_opu import (
 )
 from pyro_opu.objectives import CrossEntropy, DirichletLikelihood
 from pyro_opu.objectives.cross_entropy import cross_entropy
+from pyro_opu.training.fit import Phase
 
 C = 3
 WEIGHTS = torch.tensor([[1.0, -0.5, 0.2], [0.0, 0.8, -0.6]])
@@ -94,3 +97,24 @@ class NotFiniteAt(Objective):
         self._calls += 1
         loss = cross_entropy(student, draws)
         return {"fine": loss, "broken": loss * math.nan if self._calls == self.k else loss * 0}
+
+
+class Killed(Exception):
+    """Stands for a power cut."""
+
+
+@contextmanager
+def killed(steps: int) -> Iterator[None]:
+    """A distillation inside dies before the step of this number, from 1."""
+    left, step = steps, Phase.step
+
+    def mortal(phase: Phase, number: int) -> dict[str, float]:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise Killed
+        return step(phase, number)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Phase, "step", mortal)
+        yield

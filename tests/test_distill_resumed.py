@@ -9,16 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from quick_distill import C, inputs, quick, quick_wasserstein, same, teacher
+from quick_distill import C, Killed, inputs, quick, quick_wasserstein, same, teacher
 
 from pyro_opu import EnergyDistance, MomentMatching, Objective, OnePassPredictive, PredictiveGuide
 from pyro_opu.training.fit import Phase
 
 pytestmark = pytest.mark.usefixtures("brief")
-
-
-class Killed(Exception):
-    """Stands for a power cut."""
 
 
 # Often evaluated, with steps so large that the score goes up and down.

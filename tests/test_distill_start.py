@@ -15,7 +15,7 @@ import regressions
 import torch
 from flat import distill_flat
 from pyro.infer import Predictive
-from quick_distill import inputs, quick, same, teacher, truth, weights
+from quick_distill import inputs, killed, quick, same, teacher, truth, weights
 from torch import Tensor
 
 from pyro_opu import OnePassPredictive, distill
@@ -164,20 +164,11 @@ def test_what_is_no_student_is_refused(before: OnePassPredictive) -> None:
         quick(start=before.fuse())
 
 
-def test_a_checkpoint_is_of_one_start(
-    before: OnePassPredictive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_is_of_one_start(before: OnePassPredictive, tmp_path: Path) -> None:
     run = {"num_steps": 20, "evaluate_every": 2, **LONGER}
     unbroken = quick(moved, start=before, **run)
-    path, step = tmp_path / "run.safetensors", Phase.step
-
-    def dies(phase: Phase, number: int) -> dict[str, float]:
-        if number == 11:
-            raise KeyboardInterrupt
-        return step(phase, number)
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(Phase, "step", dies)
+    path = tmp_path / "run.safetensors"
+    with killed(12):
         quick(moved, start=before, checkpoint=path, **run)
     other = quick(num_steps=2, seed=1, **LONGER)
     with pytest.raises(ValueError, match=r"another run: \['start'\] differ"):

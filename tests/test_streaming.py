@@ -5,25 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from flat import distill_flat
+from quick_distill import killed, quick, same, truth
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-from pyro_opu import OnePassPredictive, PredictiveDirichlet
 from pyro_opu.distributed import Ranks
-from pyro_opu.training.fit import Phase
 from pyro_opu.transfer import HeldOut
 from pyro_opu.transfer import stream as streams
 from pyro_opu.transfer.stream import Passes, Stream, is_loader, row_keys
 
 pytestmark = pytest.mark.usefixtures("brief")
-
-WEIGHTS = torch.tensor([[1.0, -0.5, 0.2], [0.0, 0.8, -0.6]])
 
 
 def numbered(rows: int = 20) -> Tensor:
@@ -224,36 +219,16 @@ def test_a_stream_goes_on_where_it_was(small_windows: None, steps: int) -> None:
 # Distilling ----------------------------------------------------------------------------------
 
 
-def truth(x: Tensor) -> PredictiveDirichlet:
-    return PredictiveDirichlet((x @ WEIGHTS).log_softmax(-1), 2 + x[:, 0])
-
-
-def teacher(x: Tensor, num_draws: int) -> Tensor:
-    return truth(x).sample((num_draws,))
-
-
 def rows_of_two(count: int) -> DataLoader:
     x = torch.randn(count, 2, generator=torch.Generator().manual_seed(5))
     return DataLoader(TensorDataset(x, torch.zeros(count)), batch_size=7, shuffle=True)
-
-
-def quick(source: Any, x: Any, **changes: Any) -> OnePassPredictive:
-    settings = {"loss": "energy", "num_steps": 20, "batch_size": 16, "num_draws": 4, "seed": 0}
-    return distill_flat(
-        source, x, **{**settings, "evaluate_every": 5, "progress": False, **changes}
-    )
-
-
-def same(one: OnePassPredictive, other: OnePassPredictive) -> bool:
-    pairs = zip(one.guide.state_dict().values(), other.guide.state_dict().values(), strict=True)
-    return all(torch.equal(a, b) for a, b in pairs)
 
 
 @pytest.mark.slow
 def test_a_teacher_is_learnt_from_a_stream_without_end(small_windows: None) -> None:
     endless = Endless()
     settings = {"num_steps": 300, "num_draws": 16, "learning_rate": 5e-3, "evaluate_every": 100}
-    fast = quick(teacher, endless, loss="moments", batch_size=64, transfer=HeldOut(), **settings)
+    fast = quick(x=endless, loss="moments", batch_size=64, transfer=HeldOut(), **settings)
     # The first window, and 64 rows a step.
     assert endless.read == 5 + 300 * 64 // 8
     new = torch.randn(300, 2)
@@ -264,37 +239,23 @@ def test_a_teacher_is_learnt_from_a_stream_without_end(small_windows: None) -> N
 
 
 def test_the_same_seed_gives_the_same_student(small_windows: None) -> None:
-    one = quick(teacher, rows_of_two(200))
+    one = quick(x=rows_of_two(200))
     torch.manual_seed(5)
-    assert same(one, quick(teacher, rows_of_two(200)))
-    assert not same(one, quick(teacher, rows_of_two(200), seed=1))
-
-
-class Killed(Exception):
-    """Stands for a power cut."""
+    assert same(one, quick(x=rows_of_two(200)))
+    assert not same(one, quick(x=rows_of_two(200), seed=1))
 
 
 @pytest.mark.parametrize("steps", [1, 8, 15, 19])
 def test_a_killed_run_ends_as_an_unbroken_one(
-    small_windows: None, tmp_path: Path, steps: int, monkeypatch: pytest.MonkeyPatch
+    small_windows: None, tmp_path: Path, steps: int
 ) -> None:
-    left, step = steps, Phase.step
-
-    def mortal(phase: Phase, number: int) -> dict[str, float]:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            raise Killed
-        return step(phase, number)
-
-    expected = quick(teacher, rows_of_two(200))
+    expected = quick(x=rows_of_two(200))
     path = tmp_path / "run.safetensors"
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Phase, "step", mortal)
-        quick(teacher, rows_of_two(200), checkpoint=path)
+    with killed(steps):
+        quick(x=rows_of_two(200), checkpoint=path)
     assert path.exists() == (steps > 5)
     torch.manual_seed(12345)  # another process
-    resumed = quick(teacher, rows_of_two(200), checkpoint=path)
+    resumed = quick(x=rows_of_two(200), checkpoint=path)
     assert same(resumed, expected) and resumed.report == expected.report
 
 

@@ -10,12 +10,12 @@ import input_forms
 import pytest
 import torch
 from flat import distill_flat
+from quick_distill import killed
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from pyro_opu import OnePassPredictive
 from pyro_opu.programs import enumerated
-from pyro_opu.training.fit import Phase
 from pyro_opu.transfer import HeldOut
 from pyro_opu.transfer import stream as streams
 from pyro_opu.transfer.stream import Passes, Stream
@@ -136,10 +136,6 @@ def test_what_follows_the_inputs_is_no_input(monkeypatch: pytest.MonkeyPatch) ->
         input_forms.quick(input_forms.posterior(), flat, num_steps=1)
 
 
-class Killed(Exception):
-    """Stands for a power cut."""
-
-
 @pytest.mark.filterwarnings("ignore:The student is worthless")
 @pytest.mark.parametrize("kind", ["loader", "dict"])
 @pytest.mark.parametrize(
@@ -153,24 +149,13 @@ def test_a_killed_run_ends_as_an_unbroken_one(
     source: Any,
     start: str,
     steps: int,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    left, step = steps, Phase.step
-
-    def mortal(phase: Phase, number: int) -> dict[str, float]:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            raise Killed
-        return step(phase, number)
-
     def x() -> Any:
         return named(shuffle=True) if kind == "loader" else {"x": X, "group": GROUP}
 
     expected, path = quick(source, x()), tmp_path / "run.safetensors"
     assert expected.report["start"] == start
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Phase, "step", mortal)
+    with killed(steps):
         quick(source, x(), checkpoint=path)
     assert path.exists()
     torch.manual_seed(12345)  # another process

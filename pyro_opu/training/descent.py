@@ -179,10 +179,11 @@ class RecordedDescent:
                 group["capturable"] = yes
 
 
+@dataclass(frozen=True)
 class RecordedRounds:
     """Rounds of a critic: those of every step are recorded with it, and those of a warm-up are not.
 
-    Args:
+    Attributes:
         losses: Rows of the pool ``(B,)`` -> the named parts of the critic's loss.
         rows: Gives those of the next batch.
         optimizer: Adam on the GPU.
@@ -190,17 +191,16 @@ class RecordedRounds:
         rounds: Number of them before the student's step of a number, from 0.
     """
 
-    def __init__(
-        self,
-        losses: Callable[[Tensor], dict[str, Tensor]],
-        rows: Callable[[], Tensor],
-        optimizer: torch.optim.Optimizer,
-        rate: Schedule,
-        rounds: Callable[[int], int],
-    ) -> None:
-        self.losses, self.rows, self.optimizer = losses, rows, optimizer
-        self.rate, self.rounds = rate, rounds
-        self.recorded = rounds(1)
+    losses: Callable[[Tensor], dict[str, Tensor]]
+    rows: Callable[[], Tensor]
+    optimizer: torch.optim.Optimizer
+    rate: Schedule
+    rounds: Callable[[int], int]
+
+    @property
+    def recorded(self) -> int:
+        """Rounds of every step."""
+        return self.rounds(1)
 
     def step(self, number: int) -> Parts:
         """Take the rounds that are more than are recorded."""

@@ -9,6 +9,7 @@ import pytest
 import torch
 from posteriors import OUTCOMES, S, X
 from pyro.infer import Predictive
+from quick_distill import killed
 from torch import nn
 
 from pyro_opu import OnePassPredictive, Training, distill, parts
@@ -17,7 +18,6 @@ from pyro_opu.judging import judge_of
 from pyro_opu.parts.outcome import KINDS
 from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.teachers.finished import finished_teacher
-from pyro_opu.training.fit import Phase
 
 pytestmark = pytest.mark.usefixtures("brief")
 
@@ -130,28 +130,14 @@ def test_a_student_of_it(name: str, guide: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", OUTCOMES)
-def test_a_resumed_run_ends_as_an_unbroken_one(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, step = OUTCOMES[name](), Phase.step
+def test_a_resumed_run_ends_as_an_unbroken_one(name: str, tmp_path: Path) -> None:
+    source = OUTCOMES[name]()
 
     def taught(checkpoint: Path | None) -> OnePassPredictive:
         often = Training(evaluate_every=5)
-        options = {
-            "num_steps": 12,
-            "guide": "network",
-            "seed": 0,
-            "progress": False,
-            "training": often,
-        }
-        return distill(source, X, checkpoint=checkpoint, **options)
+        options = {"num_steps": 12, "guide": "network", "seed": 0, "progress": False}
+        return distill(source, X, checkpoint=checkpoint, training=often, **options)
 
-    def breaking(phase: Phase, number: int) -> dict[str, float]:
-        if number == phase.steps - 2:
-            raise InterruptedError
-        return step(phase, number)
-
-    with monkeypatch.context() as patch, pytest.raises(InterruptedError):
-        patch.setattr(Phase, "step", breaking)
+    with killed(9):
         taught(tmp_path / "run.ckpt")
     assert same(taught(tmp_path / "run.ckpt"), taught(None))
