@@ -11,6 +11,8 @@ from pyro.distributions import Delta
 from torch import Tensor
 
 from pyro_opu.programs.agreement import compare
+from pyro_opu.programs.algebra import output
+from pyro_opu.programs.apart import row_axes
 from pyro_opu.programs.bound import Bound, Pace, put
 from pyro_opu.programs.forms import Call
 from pyro_opu.programs.recorded import VALID, Recorded, few
@@ -25,6 +27,9 @@ from pyro_opu.utils.chunks import numbers_at_once
 Shape = tuple[int, ...]
 #: Draws by which the loop is timed.
 LOOPED = 2
+#: Rows of a block, where rows say nothing of one another, and numbers of a draw from which blocks
+#: of rows are quicker.
+ROWS, CACHE = 2**10, 2**19
 #: Numbers in the widest tensor of a draw above which a processor convolves faster one by one.
 WIDE_CONVOLUTION = 2**16
 #: Draws with attention of which fewer fit in a block run one by one, by torch's fused kernels.
@@ -106,6 +111,10 @@ class Runs:
         return found
 
 
+def _some(draws: Draws, block: slice) -> Draws:
+    return {name: value[block] for name, value in draws.items()}
+
+
 def _with_ones(value: Tensor, place: int, dims: int) -> Tensor:
     """The value with so many dimensions from a place on: those of plates that it is not in."""
     ones = (1,) * (dims + place - value.dim())
@@ -146,7 +155,8 @@ class SitePrograms:
         self._model = model
         self._dims = {name: len(shape) for name, shape in model.shapes.items()}
         self._checked: set[int] = set()
-        self._paces: dict[int, Pace] = {}
+        self._paces: dict[tuple[int, bool], Pace] = {}
+        self._axes = self._row_axes() if free else None
 
     def _record(self, together: Together, draws: Draws, tensors: Sequence[Tensor]) -> None:
         with self._seen:
@@ -184,17 +194,13 @@ class SitePrograms:
 
     def __call__(self, tensors: Sequence[Tensor]) -> dict[str, Tensor] | None:
         """Draws of the sites, or ``None`` if one of them cannot be sampled."""
-        size, recorded = len(self._samples[""]), self._parts[-1][1]
-        rows = recorded.of_rows(tensors)
-        if (pace := self._paces.get(rows.bit_length())) is None:
-            width, most = self._bound.width(rows), max(1, self._draws_at_once(tensors))
-            timed = not any(recorded.random for _, recorded in self._parts)
-            pace = Pace.of(size, width, most * width, timed, LOOPED)
-            self._paces[rows.bit_length()] = pace
-        run = self._bound.at(tensors)
+        rows = self._parts[-1][1].of_rows(tensors)
+        if (few := self._rows_at_once(rows, tensors)) < rows:
+            return self._by_rows(tensors, rows, few)
+        size, run = len(self._samples[""]), self._bound.at(tensors)
         guide = None if self._guide is None else self._guide.at(tensors)
         found: Draws = {}
-        for block, values in pace.blocks(
+        for block, values in self._pace(tensors, LOOPED).blocks(
             lambda block: self._block(block, run, guide), partial(self._looped, tensors=tensors)
         ):
             if not bool(values.pop(VALID, True)):
@@ -204,6 +210,63 @@ class SitePrograms:
             else:
                 put(found, block, values, size)
         return {name: found[name].contiguous() for name in self._names}
+
+    def _pace(self, tensors: Sequence[Tensor], looped: int) -> Pace:
+        """That of so many rows; the loop is timed by blocks of some draws, or not at all."""
+        rows = self._parts[-1][1].of_rows(tensors)
+        key = rows.bit_length(), looped > 0
+        if key not in self._paces:
+            width, most = self._bound.width(rows), max(1, self._draws_at_once(tensors))
+            timed = not any(recorded.random for _, recorded in self._parts)
+            size = len(self._samples[""])
+            self._paces[key] = Pace.of(size, width, most * width, timed, looped)
+        return self._paces[key]
+
+    def _row_axes(self) -> dict[str, int | None] | None:
+        """Axes of rows in what the model gives; nothing where it must see all rows at once."""
+        found = row_axes(self._parts[-1][1])
+        of_guide = [] if self._guide is None else output(self._parts[0][1].program)
+        grow = (size.rows or size.both for node in of_guide for size in node.meta.get("sizes", ()))
+        return None if any(grow) else found
+
+    def _rows_at_once(self, rows: int, tensors: Sequence[Tensor]) -> int:
+        """All, or as many as all draws have room for, or a processor's cache."""
+        width = self._bound.width(1)
+        if self._axes is None or rows <= ROWS or rows * width <= CACHE:
+            return rows
+        device = (tensors or [self._samples[""]])[0].device
+        most = (self._numbers or numbers_at_once(device)) // width
+        return max(1, most // len(self._samples[""]), min(ROWS, most))
+
+    def _by_rows(self, tensors: Sequence[Tensor], rows: int, few: int) -> Draws | None:
+        """The same by blocks of rows, laid in their place at once."""
+        assert self._axes is not None
+        size, guide = len(self._samples[""]), None
+        if self._guide is not None:  # each latent is the same for all blocks
+            latents = self._guide.at(tensors)(slice(None))
+            if not bool(latents.pop(VALID, True)):
+                return None
+            guide = partial(_some, latents)
+        found: Draws = {}
+        for start in range(0, rows, few):
+            own = [x[start : start + few] if x.dim() and len(x) == rows else x for x in tensors]
+            count, run = (
+                min(few, rows - start),
+                partial(self._block, run=self._bound.at(own), guide=guide),
+            )
+            for block, values in self._pace(own, 0).blocks(run, run):
+                if not bool(values.pop(VALID, True)):
+                    return None
+                for name, value in values.items():
+                    axis = self._axes.get(name)
+                    if axis is None:
+                        put(found, block, {name: value} if start == 0 else {}, size)
+                        continue
+                    if name not in found:
+                        shape = (size, *value.shape[1:axis], rows, *value.shape[axis + 1 :])
+                        found[name] = value.new_empty(shape)
+                    found[name][block].narrow(axis, start, count).copy_(value)
+        return {name: found[name] for name in self._names}
 
     def _looped(self, block: slice, tensors: Sequence[Tensor]) -> Draws:
         """The sites by a run of the model for every draw."""
