@@ -29,8 +29,9 @@ from pyro_opu.rng import seeded
 
 __all__ = ["Novelty", "answer_and_features", "fit_novelty"]
 
-#: Rows, and numbers in them, that are looked at, at most; parts of them that are held out in turn.
-MOST_ROWS, MOST_NUMBERS, FOLDS = 2**13, 2**24, 5
+#: Rows, and numbers in them (34 MB in float64, held five times), that are looked at, at most; parts
+#: of them that are held out in turn.
+MOST_ROWS, MOST_NUMBERS, FOLDS = 2**13, 2**22, 5
 #: Products of a subspace, at most; features beyond which it is found by a randomised method.
 MOST_PRODUCTS, MOST_EXACT = 2**16, 1024
 #: Share of the mean variance that is added to every variance, and rows that pull the mean of a

@@ -277,7 +277,7 @@ def test_of_many_rows_some_thousands_are_looked_at_and_of_large_ones_few() -> No
     guide.register_forward_hook(lambda module, args, answer: seen.append(len(args[0])))
     fit_novelty(guide, rows(20_000))
     assert 5_000 < sum(seen) < 10_000
-    with pytest.raises(InterruptedError, match="^128 rows$"):  # of 67 MB together
+    with pytest.raises(InterruptedError, match="^64 rows$"):  # of 34 MB together
         fit_novelty(Asked(), torch.zeros(1, 1).expand(1000, 2**17))
 
 
