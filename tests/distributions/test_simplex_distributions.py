@@ -237,23 +237,6 @@ def test_equal_components_are_one_dirichlet(components: int) -> None:
     torch.testing.assert_close(mixture.mean, dirichlet.mean, rtol=1e-12, atol=0)
 
 
-def test_classes_and_components_may_be_relabelled() -> None:
-    mixture = build(*FAMILIES[0], 3, 4)
-    classes, components = torch.tensor([2, 0, 3, 1]), torch.tensor([1, 2, 0])
-    inner = mixture.components
-    other = DirichletMixture(
-        mixture.log_weights[:, components],
-        inner.log_mean[:, components][..., classes],
-        inner.log_concentration[:, components],
-    )
-    points = interior(3, 4)
-    # Sums in another order.
-    torch.testing.assert_close(mixture.log_prob(points), other.log_prob(points[..., classes]))
-    found, expected = uncertainty(other), uncertainty(mixture)
-    for name in MEASURES:
-        torch.testing.assert_close(found[name], expected[name], rtol=1e-9, atol=0)
-
-
 def test_stratified_draws_have_the_mixtures_mean() -> None:
     mixture = build(*FAMILIES[0], 3, 4)
     draws, weights = mixture.stratified_rsample(30_000)
@@ -353,27 +336,6 @@ def test_logistic_normal_density_is_the_full_gaussian_in_log_ratios() -> None:
     logs = points[0].log()
     expected = gaussian.log_prob(contrast @ logs) - logs.sum()
     torch.testing.assert_close(normal.log_prob(points)[0], expected)
-
-
-def test_logistic_normal_of_two_classes_by_quadrature() -> None:
-    normal = LogisticNormal(
-        torch.tensor([[0.7, -0.2]]).double(),
-        torch.tensor([[-0.5, 0.1]]).double(),
-        torch.zeros(1, 2, 0).double(),
-    )
-    p = (torch.arange(100_000, dtype=torch.float64) + 0.5) / 100_000
-    points = torch.stack([p, 1 - p], -1)[:, None]
-    density = normal.log_prob(points)[:, 0].exp()
-    mean, entropy = (
-        (density * p).mean(),
-        (density * torch.special.entr(points[:, 0]).sum(-1)).mean(),
-    )
-    u = uncertainty(normal)
-    # The fixed points: 0.002 in a mean, 1 per cent in an expected entropy.
-    torch.testing.assert_close(normal.mean[0, 0], mean, atol=0.003, rtol=0)
-    torch.testing.assert_close(u.aleatoric[0], entropy, atol=0, rtol=0.01)
-    exact = -(density * density.log()).nan_to_num().mean()
-    torch.testing.assert_close(u.differential_entropy[0], exact, atol=0.02, rtol=0)
 
 
 def test_logistic_normal_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,23 +177,6 @@ def test_labels_are_sampled_by_their_probabilities(num_classes):
 
 
 @pytest.mark.parametrize("num_classes", [2, 3])
-def test_observed_site_and_its_log_likelihood(num_classes):
-    x, y = inputs(6), torch.randint(num_classes, (6,))
-    model = gaussian_process(inputs(4), num_classes)
-    parameters, v = some_parameters(model)
-    conditioned = poutine.condition(model, {**parameters, "v": v})
-    trace = poutine.trace(conditioned).get_trace(x, y)
-    trace.compute_log_prob()
-    assert trace.nodes["obs"]["is_observed"]
-    assert trace.nodes["obs"]["log_prob"].shape == (6,)
-    # The bound: below the logarithm of the mean likelihood.
-    f = latent(model, x, parameters, v).sample((20000,))
-    logits = f.mT if num_classes > 2 else torch.stack([0 * f[:, 0], f[:, 0]], -1)
-    log_mean = logits.log_softmax(-1)[:, range(6), y].exp().mean(0).log()
-    assert (trace.nodes["obs"]["log_prob"] < log_mean + 0.05).all()
-
-
-@pytest.mark.parametrize("num_classes", [2, 3])
 def test_draws_in_parallel_are_the_draws_one_by_one(num_classes):
     """Samples with an axis for the plate, ``(S, 1, M)``, as the parallel mode needs; S = N too."""
     x = inputs(6)

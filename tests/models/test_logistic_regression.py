@@ -66,27 +66,6 @@ def test_mode_and_curvature_are_the_models(classes):
     torch.testing.assert_close(torch.linalg.inv(hessian), fit.covariance, rtol=1e-6, atol=1e-8)
 
 
-def test_laplace_against_quadrature():
-    x = torch.linspace(-2, 2, 60, dtype=torch.float64)[:, None]
-    y = (torch.rand(60) < torch.sigmoid(1.0 + x[:, 0])).long()
-    fit = laplace(x, y, 2, 2.0)
-    line = torch.linspace(-6, 8, 400, dtype=torch.float64)
-    w, b = (g.flatten() for g in torch.meshgrid(line, line, indexing="ij"))
-    logits = w[:, None] * x[:, 0] + b[:, None]
-    log_joint = torch.nn.functional.logsigmoid(logits * (2 * y - 1)).sum(1)
-    weights = (log_joint - (w**2 + b**2) / 8).softmax(0)
-    sd = fit.covariance.diag().sqrt()
-    for i, (site, mode) in enumerate(((w, fit.weight[0, 0]), (b, fit.bias[0]))):
-        mean = (weights * site).sum()
-        # 0.3 sd and 15 %: the skewness that a Laplace approximation leaves out, at 60 rows.
-        assert abs(mean - mode) < 0.3 * sd[i]
-        assert abs((weights * (site - mean) ** 2).sum().sqrt() / sd[i] - 1) < 0.15
-    new = torch.tensor([[-3.0], [0.0], [4.0]], dtype=torch.float64)
-    exact = torch.stack([(weights * torch.sigmoid(w * z + b)).sum() for z in new[:, 0]])
-    # 0.03: the same, and the probit's own error.
-    assert (fit.probit(new)[:, 1] - exact).abs().max() < 0.03
-
-
 @pytest.mark.parametrize("classes", [2, 3])
 def test_logits_are_those_of_the_guide(classes):
     x, y = data(classes)

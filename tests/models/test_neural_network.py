@@ -361,19 +361,6 @@ class TestVariational:
             # Five standard errors of 500 estimates.
             assert abs(elbo.mean() - expected) < 5 * elbo.std() / 500**0.5
 
-    def test_of_a_classifier(self):
-        x, y = blobs(200)
-        network = perceptron((2, 8, 2))
-        model = bayesian_network(network)
-        fit = fit_svi(model, mean_field(model, network), x, y, steps=400, batch_size=50)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            teacher = as_teacher(Predictive(model, guide=fit.guide, num_samples=50))
-            probs = teacher.probs(x)
-        # The best rule errs on a normal tail beyond sqrt(2), 8 % of the rows.
-        assert (probs.mean(0).argmax(-1) == y).float().mean() > 0.85
-        assert len(probs[:, 0].unique(dim=0)) == 50
-
     def test_two_fits_keep_their_parameters(self):
         """Pyro's own store would hand the first guide's parameters to the second."""
         x, y = blobs()

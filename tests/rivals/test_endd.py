@@ -10,11 +10,8 @@ from torch import Tensor
 
 from pyro_opu import OnePassPredictive
 from pyro_opu.guides import SingleHeadGuide
-from pyro_opu.metrics.distances import energy_distance, kl_divergence
 from pyro_opu.rivals.ensemble_distillation import endd, proxy_dirichlet
 from pyro_opu.transfer import HeldOut
-
-both_methods = pytest.mark.parametrize("method", [endd, proxy_dirichlet])
 
 ALPHA = torch.tensor([3.0, 1.5, 0.5])
 
@@ -62,18 +59,6 @@ def test_proxy_recovers_the_mean_and_the_stirling_precision() -> None:
     assert stirling == pytest.approx(4.17, abs=0.01)  # and not 5, the truth
     precision = float(found.log_concentration.mean().exp())
     assert precision == pytest.approx(stirling, rel=0.08)
-
-
-@both_methods
-def test_learns_a_teacher_that_is_none(method: Callable[..., OnePassPredictive]) -> None:
-    fast = fitted(method)
-    x = torch.randn(300, 2)
-    draws, student = logistic_teacher(x), fast.dirichlet(x)
-    first = fast.report["history"][0]
-    assert first["phase"] == "start" and first["step"] == 0
-    distance = float(energy_distance(draws, student.sample((200,))).mean())
-    assert distance < 0.25 * first["energy_distance"]
-    assert float(kl_divergence(draws.mean(0), student.mean).mean()) < 0.1
 
 
 def test_heat_may_leave_the_range_of_a_cold_student() -> None:
