@@ -131,7 +131,7 @@ TEMPERED = tempered(plain, likelihood=3.0, prior=0.5)
 def test_posterior_against_quadrature(model):
     x, y = data_for(model)
     mean, sd = quadrature(model, x, y)
-    count = 1500 if model is TEMPERED else 800  # which moves least at a step
+    count = 1200 if model is TEMPERED else 600  # which moves least at a step
     draws = stacked(run(model, x, y, draws=count).get_samples(group_by_chain=True))
     assert (split_gelman_rubin(draws) < 1.05).all()
     # 5.5 Monte Carlo standard errors: of 6 models x 4, one exceeds them by chance once in a million
