@@ -38,11 +38,13 @@ def label_rows(
 ) -> Judge:
     """A judge by the teacher's draws at ``x``, about so many ``numbers`` in all, on the device.
 
-    To stay below that, draws are left out first, down to a quarter of the most, then inputs, but
-    of up to 1,000 classes 32 are left. Where only so many ``queries`` may be made, there are as
-    many inputs as draws.
+    They are fewer where they would cost too many operations. To stay below that, draws are left
+    out first, down to a quarter of the most, then inputs, but of up to 1,000 classes 32 are left.
+    Where only so many ``queries`` may be made, there are as many inputs as draws.
     """
     each = teacher.num_outputs
+    if queries is None and (cost := teacher.operations(x)):
+        numbers = min(numbers, tuned.JUDGING_OPERATIONS * each // cost)
     most = min(tuned.LABEL_DRAWS, max(tuned.LABEL_DRAWS // 4, numbers // (len(x) * each)))
     fewest = tuned.FEWEST_INPUTS
     if queries is not None:

@@ -20,8 +20,11 @@ class Asked:
 
     max_draws, outcome = None, Outcome.of_real()
 
-    def __init__(self, num_outputs: int) -> None:
-        self.num_outputs = num_outputs
+    def __init__(self, num_outputs: int, cost: int | None = None) -> None:
+        self.num_outputs, self.cost = num_outputs, cost
+
+    def operations(self, x: Tensor) -> int | None:
+        return self.cost
 
     def draws(self, x: Tensor, count: int) -> Tensor:
         return torch.zeros(1, 1, 1).expand(count, len(x), self.num_outputs)
@@ -46,3 +49,16 @@ def test_many_classes_leave_fewer_draws_then_fewer_inputs(
     how: Any = {"device": torch.device("cpu"), "queries": queries}
     found = label_rows(teacher, HELD_OUT, VALIDATION_NUMBERS, "held out", **how)
     assert tuple(found.draws.shape[:2]) == expected and len(found.x) == expected[1]
+
+
+@pytest.mark.parametrize(
+    ("cost", "expected"),
+    [(2**18, (250, 419)), (2**20, (250, 419)), (2**22, (250, 131)), (2**40, (250, 32))],
+)
+def test_costly_draws_leave_fewer_inputs(cost: int, expected: tuple[int, int]) -> None:
+    """Of 2^37 operations; of resnet18 at 32 x 32 some minutes are 20 seconds so."""
+    teacher: Any = Asked(10, cost)
+    found = label_rows(
+        teacher, HELD_OUT, VALIDATION_NUMBERS, "held out", device=torch.device("cpu")
+    )
+    assert tuple(found.draws.shape[:2]) == expected
