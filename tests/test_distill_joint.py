@@ -34,7 +34,8 @@ pytestmark = pytest.mark.usefixtures("brief")
 
 S, N = 60, 120
 STEPS = 200  # of a network
-QUICK: dict[str, Any] = {"guide": "joint", "num_steps": 200, "seed": 0, "progress": False}
+QUICK: dict[str, Any] = {"guide": "joint", "num_steps": 200, "batch_size": 128, "seed": 0}
+QUICK["progress"] = False
 torch.manual_seed(0)
 X, NEW = torch.randn(N, 4), torch.randn(30, 4)
 W, B = torch.randn(S, 3, 4), torch.randn(S, 3)

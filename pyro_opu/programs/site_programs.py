@@ -45,7 +45,7 @@ def draws_at_once(
         width: Numbers in the widest tensor of a draw.
         seen: What is among the operations.
         tensors: What they are given.
-        numbers: Those of the widest tensor of a block; by default as many as keep the device busy.
+        numbers: In the widest tensor of a block; by default as many as keep the device busy.
     """
     on_gpus = [tensor.device for tensor in tensors if tensor.is_cuda]
     if seen.convolved and not on_gpus and width > WIDE_CONVOLUTION:
@@ -212,7 +212,7 @@ class SitePrograms:
         return {name: found[name].contiguous() for name in self._names}
 
     def _pace(self, tensors: Sequence[Tensor], looped: int) -> Pace:
-        """That of so many rows; the loop is timed by blocks of some draws, or not at all."""
+        """The pace of so many rows; the loop is timed by blocks of some draws, or not at all."""
         rows = self._parts[-1][1].of_rows(tensors)
         key = rows.bit_length(), looped > 0
         if key not in self._paces:
