@@ -36,7 +36,7 @@ from pyro_opu.utils.tables import table
 __all__ = ["Advice", "advise"]
 
 #: Rows that are timed at most, from which more take as much longer; draws of the loop; seconds in
-#: which a way is timed again and again; and those of a first call that is not repeated.
+#: which a way is timed again and again, twice at least; and those from which no call is repeated.
 TIMED, LOOPED, REPEATED, LONG = 2000, 10, 0.3, 5.0
 #: A student is worth it if it is so many times as fast, and pays within so many calls.
 FASTER, MOST_CALLS = 2.0, 10_000
@@ -56,9 +56,11 @@ class Advice(Report):
         take: "exact" or "distill".
         num_inputs: N.
         num_draws: S.
-        milliseconds: A call takes so long by each way, at one row and at N; ``None`` where it
+        milliseconds: A call takes so long by each way, at one row and at N, by the wall clock: the
+            least of several calls, so that what else runs here hardly counts; ``None`` where it
             could not be made.
-        distilling: Seconds that a student takes to make, at most.
+        distilling: Seconds that a student takes to make, at most. What comes before its steps is
+            timed once, so that a busy machine makes it longer.
         calls: After how many calls of one row, and of N, it pays; ``None`` where it never does.
         exact_bytes: What a file of the exact program holds, ``None`` where it can be none.
     """
@@ -218,7 +220,7 @@ def _best(way: Callable[[Tensor], object], x: Tensor) -> float:
         end = time.perf_counter()
         if number or end - begun > LONG:
             found = min(found, end - start)
-        if end - begun > (REPEATED if number else LONG):
+        if end - begun > (REPEATED if number > 1 else LONG):
             break
     return 1000 * found
 
