@@ -61,7 +61,7 @@ def onnx(program: Program, module: FileProgram, description: dict[str, Any]) -> 
 
 
 def _exact_numbers() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """Translations of operations with a constant that keep it in the precision of the tensors.
+    """Translations of operations that keep the precision of the tensors.
 
     The exporter rounds constants to float32, which turns the smallest float64 into zero.
     """
@@ -85,8 +85,16 @@ def _exact_numbers() -> dict[Callable[..., Any], Callable[..., Any]]:
         bounds = (None if n is None else constant(n, self.dtype) for n in (min, max))
         return op.Clip(self, *bounds)
 
+    def sigmoid(self: Any) -> Any:
+        one = constant(1.0, self.dtype)  # that of some runtimes is 0 below -18, and off by 1e-7
+        return op.Div(one, op.Add(one, op.Exp(op.Neg(self))))
+
     aten = torch.ops.aten
-    return {aten.scalar_tensor.default: scalar_tensor, aten.clamp.default: clamp}
+    return {
+        aten.scalar_tensor.default: scalar_tensor,
+        aten.clamp.default: clamp,
+        aten.sigmoid.default: sigmoid,
+    }
 
 
 def open_onnx(content: bytes) -> tuple[Any, Mapping[str, str]]:

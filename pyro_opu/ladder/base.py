@@ -236,6 +236,11 @@ class Exact(Teacher):
         """
         x = self._example(example_x)
         program, _ = self._program(x, outputs, None)
+        if program._samples:
+            raise ArgumentError(
+                "`outputs` must be without labels, which need a seed for each call; got "
+                f"{list(program.outputs)}. Call the exact answer itself, or export it."
+            )
         program = program.to(x.device)
         names = program.outputs
 

@@ -150,7 +150,8 @@ def _total(terms: Tensor) -> Tensor:
     """The sum over draws in float64, of many numbers by a few draws in their own precision."""
     if terms.dim() == 3 and terms.stride(-1) > terms.stride(1):  # rows lie side by side
         return _total(terms.mT).mT
-    if not torch.compiler.is_compiling() and terms.numel() < MANY:  # a file is for any number
+    short = not torch.compiler.is_compiling() and terms.numel() < MANY  # a file is for any number
+    if short or len(terms) < TOGETHER:
         return terms.sum(0, dtype=torch.float64)
     whole = len(terms) // TOGETHER * TOGETHER
     few = terms[:whole].unflatten(0, (-1, TOGETHER)).sum(1).sum(0, dtype=torch.float64)

@@ -26,7 +26,7 @@ from pyro_opu.training.options import Request
 
 __all__ = ["AT_REST", "Facts", "Plan", "affordable", "pass_operations", "plan_of", "trial"]
 
-#: How often a trial labels and steps, the first of which is slow; the quickest of the others counts.
+#: How often a trial labels and steps: the first is slow, the quickest of the others counts.
 TRIALS = 3
 #: Inputs of a batch, draws at each, and draws at one input that are asked for after the steps ->
 #: steps, and inputs to label before them, for which there is time.

@@ -137,6 +137,19 @@ def test_an_onnx_file_with_an_index(dtype: torch.dtype, tmp_path: Path) -> None:
     torch.testing.assert_close(torch.as_tensor(mean), wanted, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
+def test_an_onnx_file_keeps_the_tails_of_a_sigmoid(tmp_path: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    draws = {"w": torch.tensor([1.0, 0.9])}
+    posterior = exact((draws, lambda t, x: (x[:, 0], 1 / (t["w"] * x[:, 0]).sigmoid().sqrt())))
+    x = torch.tensor([-60.0, -25.0, -15.0, -10.0, 0.0, 10.0, 25.0])[:, None]
+    posterior.export(tmp_path / "exact.onnx", x, outputs="aleatoric")
+    session = runtime.InferenceSession(str(tmp_path / "exact.onnx"))
+    found = torch.as_tensor(session.run(None, {"x": x.numpy()})[0]).double()
+    expected = (1 + (-draws["w"][:, None].double() * x[:, 0]).exp()).mean(0)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=0)
+
+
 def test_several_inputs_and_sites() -> None:
     def grouped(x: Tensor, group: Tensor, y: Tensor | None = None) -> None:
         a = pyro.sample("a", dist.Normal(torch.zeros(4), 1.0).to_event(1))
@@ -312,6 +325,8 @@ def test_captured_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     posterior = exact(Predictive(model, samples()))
     captured = posterior.capture(X, outputs="mean, epistemic")
     assert captured.kind == "eager"
+    with pytest.raises(ValueError, match="`outputs` must be without labels"):
+        posterior.capture(X, outputs="mean, labels")
     found, table = captured(BEYOND), posterior.uncertainty(BEYOND)
     torch.testing.assert_close(found["mean"], table.mean)
     torch.testing.assert_close(found["epistemic"], table.epistemic, rtol=0, atol=1e-6)
