@@ -506,6 +506,6 @@ def test_a_pipeline_with_a_forest_is_learnt(kind: str) -> None:
     asked: Any = new
     if kind == "tensor":
         x, asked = (torch.tensor(each.to_numpy()).float() for each in (table, new))
-    fast = pyro_opu.distill(pipeline, x, seed=0, progress=False)
+    fast = pyro_opu.distill(pipeline, x, seed=0, progress=False, effort="quick")
     gap = np.abs(fast.dirichlet(asked).mean.numpy() - pipeline.predict_proba(new)).mean()
     assert gap < 0.005
