@@ -223,7 +223,7 @@ def _leave_out(valid: fx.Node) -> None:
     left: dict[fx.Node, fx.Node] = {}  # in order, each once
     for asked in args(stack)[0]:
         of = _only_nan(asked)
-        left[asked if of is None else _is_number(valid, of)] = asked
+        left[asked if of is None else _is_number(stack, of)] = asked
     found = list({_key(node): node for node in left}.values())
     if len(found) == 1:
         valid.replace_all_uses_with(found[0])

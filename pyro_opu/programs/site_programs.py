@@ -148,6 +148,7 @@ class SitePrograms:
             self._record(guide.together(tuple(guide.shapes), own_tensors[0]), latents, tensors)
             self._guide = Bound(self._parts[0][1], latents)
             latents = latents | self._guide(tensors)
+            latents.pop(VALID, None)
         fresh = [name for name in names if name not in latents]
         self._record(model.together(fresh, own_tensors[1]), latents, tensors)
         self._bound = Bound(self._parts[-1][1], latents, fresh=self._guide is not None)
@@ -185,9 +186,10 @@ class SitePrograms:
         draws = few({"": self._samples[""]} if self._guide else self._samples, COMPARED)
 
         def said(kind: int) -> Draws:
-            found = draws
+            latents, found = draws, Draws()
             for part in self._parts:
-                found = found | part[kind](found, tensors)
+                found |= (made := part[kind](latents, tensors))
+                latents = latents | {k: v for k, v in made.items() if k != VALID}
             return found
 
         return not compare(partial(said, 1), partial(said, 0)).gaps

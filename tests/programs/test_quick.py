@@ -118,6 +118,16 @@ def test_what_cannot_be_sampled_is_still_seen(name: str) -> None:
     assert "amin" not in targets(made.late) and "aminmax" not in targets(made.late)
 
 
+def test_two_numbers_that_may_be_nan_are_both_seen() -> None:
+    def two(t: Draws, x: Tensor, group: Tensor) -> Draws:
+        p, q = (t["w"] @ x.T).sigmoid(), t["a"].exp()
+        return {"p": p, "q": q, VALID: valid(p.amin() >= 0, q.amin() >= 0, p.amax() <= 1)}
+
+    made, _ = bound(two)
+    assert bool(made([X, GROUP])[VALID])
+    assert not bool(made([X.index_fill(0, torch.tensor([7]), torch.nan), GROUP])[VALID])
+
+
 def test_numbers_without_known_ends_are_looked_at() -> None:
     def any_numbers(t: Draws, x: Tensor, group: Tensor) -> Draws:
         p = t["w"] @ x.T

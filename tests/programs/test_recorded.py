@@ -288,6 +288,17 @@ class TestBound:
         assert "aten.tanh.default" in {str(node.target) for node in trunk.nodes}
         assert "aten.tanh.default" not in {str(node.target) for node in late.nodes}
 
+    def test_a_guide_whose_samples_are_looked_at_is_recorded(self) -> None:
+        def latent() -> Tensor:
+            return pyro.sample("keep", dist.Bernoulli(torch.full((D,), 0.8)).to_event(1))
+
+        def source(x: Tensor) -> None:
+            pyro.sample("obs", dist.Bernoulli(torch.sigmoid(x @ latent())).to_event(1))
+
+        exact = batched(Predictive(source, guide=lambda x: latent(), num_samples=S))
+        exact(torch.randn(6, D))
+        assert len(exact._programs._kept) == 1
+
     @pytest.mark.parametrize("program", [blank, across, wide, noisy])
     def test_two_splits_are_enough(
         self, program: Callable[..., Draws], monkeypatch: pytest.MonkeyPatch
