@@ -358,7 +358,8 @@ def test_a_program_is_inspected_and_checked(
     ("text", "message"),
     [
         ("group,x_0,x_2\n0,1,2\n", "`table` must have the columns"),
-        ("1,2,0.5\n", "whole ones where it takes an index"),
+        ("1,2,0.5\n", "whole ones from 0 on where it takes an index"),
+        ("1,2,-1\n", "whole ones from 0 on where it takes an index"),
         ("1e39,2,0\n", "finite in the program's precision"),
         (f"1,2,{GROUPS}\n", "an index that the posterior does not have"),
         ("1,2\n", "must have 3 columns"),

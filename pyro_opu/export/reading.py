@@ -65,10 +65,13 @@ class ReadProgram:
         given = {SEED: torch.tensor([seed]), **self.form.named_parts(x)}
         taken = [given[each["name"]].to(getattr(torch, each["dtype"])) for each in self._inputs]
         index = x[:, self.form.index_columns]
-        if not all(bool(each.isfinite().all()) for each in taken) or bool((index % 1).any()):
+        wrong = index % 1 != 0
+        if self.num_draws is not None:
+            wrong |= index < 0  # which a model would count from the end
+        if not all(bool(each.isfinite().all()) for each in taken) or bool(wrong.any()):
             raise ArgumentError(
                 "`x` must hold numbers that are finite in the program's precision, and whole ones "
-                "where it takes an index; got others. Correct these rows."
+                "from 0 on where it takes an index; got others. Correct these rows."
             )
         try:
             found = self._run(*taken)
