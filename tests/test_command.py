@@ -364,7 +364,7 @@ def test_a_program_is_inspected_and_checked(
         (f"1,2,{GROUPS}\n", "an index that the posterior does not have"),
         ("1,2\n", "must have 3 columns"),
     ],
-    ids=["names", "half", "large", "index", "columns"],
+    ids=["names", "half", "negative", "large", "index", "columns"],
 )
 def test_tables_that_a_program_refuses(
     program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
