@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import ArgumentError, check_bool, check_floating, check_tensor
+from pyro_opu.distributions.normal_logits import moderated
 
 __all__ = ["inverse_laplace_bridge", "laplace_bridge", "probit_predictive"]
 
@@ -148,11 +149,11 @@ def probit_predictive(mean: Tensor, covariance: Tensor) -> Tensor:
     """
     variance = _variance(mean, covariance)
     if mean.shape[-1] > 2:
-        return torch.softmax(mean / (1.0 + math.pi / 8.0 * variance).sqrt(), -1)
+        return torch.softmax(moderated(mean, variance), -1)
     of_difference = variance.sum(-1)
     if variance is not covariance:
         of_difference = (of_difference - 2.0 * covariance[..., 0, 1]).clamp(min=0.0)
-    logit = (mean[..., 0] - mean[..., 1]) / (1.0 + math.pi / 8.0 * of_difference).sqrt()
+    logit = moderated(mean[..., 0] - mean[..., 1], of_difference)
     return torch.stack((torch.sigmoid(logit), torch.sigmoid(-logit)), -1)
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "informed_concentration",
     "log_concentration_of",
     "log_deviation_of",
+    "moderated",
     "tabulated_logit",
 ]
 
@@ -80,6 +81,15 @@ def averaged_logit(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
     logit = least.log() - (1.0 - least).log()
     log_concentration = within.log() - least.log() - between.clamp_min(LEAST_SHARE).log()
     return torch.where(mean < 0.0, logit, -logit), log_concentration
+
+
+def moderated(mean: Tensor, variance: Tensor) -> Tensor:
+    r"""About what normal logits average to, each by itself: :math:`m / \sqrt{1 + \pi v / 8}`.
+
+    References:
+        MacKay (1992), The evidence framework applied to classification networks, eq. 10.
+    """
+    return mean * (1.0 + math.pi / 8.0 * variance).rsqrt()
 
 
 class TabulatedLogit(NamedTuple):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from pyro_opu.distributions.normal_logits import LEAST, averaged_logit
+from pyro_opu.distributions.normal_logits import LEAST, averaged_logit, moderated
 
 __all__ = ["Kind", "kind_of"]
 
@@ -60,11 +59,6 @@ def _of_logit(mean: Tensor, variance: Tensor) -> Tensor:
     return torch.cat(averaged_logit(mean, variance), -1)
 
 
-def _of_logits(mean: Tensor, variance: Tensor) -> Tensor:
-    """Logits of the mean ``(n, L, C)``, each moderated by itself."""
-    return mean * (1.0 + math.pi / 8.0 * variance).rsqrt()
-
-
 def _of_real(mean: Tensor, variance: Tensor) -> Tensor:
     """Mean and log variances ``(n, L, 3)``, by f and log sigma."""
     aleatoric = 2 * (mean[..., 1] + variance[..., 1])
@@ -104,4 +98,4 @@ def kind_of(kind: str, width: int) -> Kind:
     if kind in KINDS or width == 2:
         return KINDS.get(kind, LOGIT)
     head = torch.eye(width + 1)[:, :width]
-    return Kind(width, _centred, _of_logits, head, is_whole=False)
+    return Kind(width, _centred, moderated, head, is_whole=False)

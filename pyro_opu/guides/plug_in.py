@@ -9,7 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.distributions.normal_logits import LEAST, averaged_logit, informed_concentration
+from pyro_opu.distributions.normal_logits import (
+    LEAST,
+    averaged_logit,
+    informed_concentration,
+    moderated,
+)
 from pyro_opu.guides.beginning import MOST_TOLD, Beginning, evenly
 from pyro_opu.guides.networks import SET_UP, DefaultTrunk, Perceptron, Standardize, in_blocks
 from pyro_opu.guides.operations import Operations
@@ -283,11 +288,11 @@ class MomentsTrunk(NetworkTrunk):
         z = self.standardize(self.shaped(x))
         mean, variance = self.moments(z)
         if self.has_one_logit:
-            moderated = torch.cat(averaged_logit(mean, variance), -1)
+            plain = torch.cat(averaged_logit(mean, variance), -1)
         else:
-            moderated = mean * (1.0 + math.pi / 8.0 * variance).rsqrt()
+            plain = moderated(mean, variance)
         bent = self._beside_moments(z, x).asinh()  # for heavy tails
-        return [bent, mean.asinh(), variance.clamp_min(LEAST).log(), moderated], moderated
+        return [bent, mean.asinh(), variance.clamp_min(LEAST).log(), plain], plain
 
     def _beside_moments(self, z: Tensor, x: Tensor) -> Tensor:
         return z

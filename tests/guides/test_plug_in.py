@@ -487,7 +487,7 @@ def test_several_classes_begin_at_logits_moderated_by_their_variance():
 
 
 def test_a_pass_stores_a_small_share_of_what_the_draws_do():
-    """Of ten classes and 500 draws: averages in the pass, over points, would be a student's end."""
+    """No pass of ten classes averages over points, which costs about as much as 500 draws."""
     draws = {"w": torch.randn(6, 10) + 0.6 * torch.randn(500, 6, 10)}
 
     def model(x: Tensor) -> None:
