@@ -27,6 +27,7 @@ from pyro_opu.teachers.own_rows import check_own_rows
 from pyro_opu.training import tuned
 from pyro_opu.training.arguments import checked_arguments
 from pyro_opu.training.batches import Batches
+from pyro_opu.training.certify import certify
 from pyro_opu.training.choose import at_rest, check_start, choose_guide
 from pyro_opu.training.held_out import hold_out, label_rows
 from pyro_opu.training.joint import joint_guide
@@ -159,7 +160,8 @@ def distill(
     """
     training = replace(training, num_steps=training.steps(num_steps))
     request = Request(effort, training, guide, start)
-    with run_of(source, x, seed, device, checkpoint, progress, callback) as run:
+    keep = not request.single_draw
+    with run_of(source, x, seed, device, checkpoint, progress, callback, keep=keep) as run:
         x, form = run.inputs.tensor, run.inputs.form
         with run.random.borrowed():
             # The teacher, and its draws at rows that judge, which are the same for all guides.
@@ -201,13 +203,15 @@ def distill(
         if training.recalibrate and not request.single_draw and plan != AT_REST:
             many = partial(label, x, plan.calibration, "calibration")
             report |= recalibrated(student, choice, many, request.law_is_open, run)
-        answering, queries = student, teacher.queries
+        answering = student
         if held is not None:  # no draw of which has been taught before
             steps = training.num_steps or plan.num_steps * request.share[0]
             answering, report["joint"] = joint_guide(
                 student, held, sampler, judge.x, steps, run, learned
             )
-            queries += held.queries
+        draws = said.num_samples or teacher.max_draws or teacher.default_draws
+        report["bound"] = certify(run, request, answering, label, draws)
+        queries = teacher.queries + (0 if held is None else held.queries)
         spent = work(
             report["history"],
             plan.num_steps,
@@ -225,7 +229,7 @@ def distill(
         sites,
         report={
             "seed": run.seed,
-            "taught_by": f"{teacher!r}, at {len(x):,} transfer inputs",
+            "taught_by": f"{teacher!r}, at {len(x) + len(run.kept):,} transfer inputs",
             "loss": type(objective).__name__,
             "guide": type(answering).__name__,
             **chosen.described,

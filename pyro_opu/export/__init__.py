@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -32,6 +33,7 @@ def export(
     sites: Sequence[str] = (),
     form: Form = PLAIN,
     novelty: Novelty | None = None,
+    said: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
     """Write a guide as one program x -> mean, concentration and the uncertainties.
 
@@ -60,6 +62,8 @@ def export(
             takes its parts, by position; in ONNX by name. At an index that was not seen, which it
             cannot refuse, it answers NaN.
         novelty: A student's novelty, for one more output (``fast.detector``).
+        said: What else the metadata says, as plain values: of a student "bound" and "margin", by
+            level, what :meth:`.OnePassPredictive.bound` gives.
 
     Raises:
         ValueError: another suffix; an unknown output; a guide that cannot be traced, or that ONNX
@@ -83,6 +87,7 @@ def export(
     instance_of("guide", guide, nn.Module, "a module x -> answer", advice)
     checked_path(path)
     student = StudentProgram(guide, example_x.shape[1:], outputs, novelty, form)
+    student.description = said
     check_inputs(example_x, "example_x", dtype=student.dtype)
     write(student, path, in_dtype_of(student.guide, example_x.detach().cpu()), sites)
 

@@ -64,6 +64,10 @@ class Judge(ABC, Generic[A]):
     def summary_of(self, answer: A) -> dict[str, Any]:
         """:meth:`summary` of an answer."""
 
+    @abstractmethod
+    def by_site(self, answer: A) -> list[tuple[str, PartJudge[Any, Any], Any]]:
+        """Observed sites, "" of one number of a row, with the judge and the answer of each."""
+
     @property
     def size(self) -> float:
         """Draws M that the posterior holds; infinite where every call draws afresh."""
@@ -144,8 +148,9 @@ class PartJudge(Judge[A], Generic[A, M]):
 
     block: int = field(default=0, kw_only=True)
 
-    #: Name of the epistemic part of uncertainty.
+    #: Name of the epistemic part of uncertainty, and what :meth:`gaps` are in.
     epistemic: ClassVar[str]
+    unit_of_gaps: ClassVar[str]
     #: Draws that have moments.
     fewest: ClassVar[int] = 1
 
@@ -173,6 +178,17 @@ class PartJudge(Judge[A], Generic[A, M]):
     def epistemic_parts(self, answer: A) -> tuple[Tensor, Tensor, Tensor]:
         """Epistemic parts of an answer and of the posterior ``(N,)``, and of each draw ``(S, N)``,
         whose mean the posterior's is."""
+
+    @abstractmethod
+    def gaps(self, answer: A) -> Tensor:
+        """How far the mean is from that of all draws, ``(N,)``: total variation, or deviations."""
+
+    def decisions(self, answer: A) -> Tensor | None:
+        """A number of answer and draws by which a class is decided, ``(N, 2)``; of labels alone."""
+        return None
+
+    def by_site(self, answer: A) -> list[tuple[str, PartJudge[Any, Any], Any]]:
+        return [("", self, answer)]
 
     @cached_property
     def halves(self) -> tuple[Tensor, ...]:

@@ -22,7 +22,7 @@ from pyro_opu.metrics.uncertainty import epistemic_uncertainty, moment_concentra
 from pyro_opu.objectives.moments import gini_index, gini_parts
 from pyro_opu.rng import seeded
 
-__all__ = ["CERTAINTY", "ClassJudge", "Measured", "class_of"]
+__all__ = ["CERTAINTY", "ClassJudge", "Measured", "class_of", "lead"]
 
 #: Student's draws per input that the energy distance is judged by, and those of a report, at least,
 #: that say where central intervals end.
@@ -41,6 +41,13 @@ def class_of(mean: Tensor) -> Tensor:
     """Number of the class of certainty of mean probabilities ``(N, C)``, ``(N,)``."""
     ends = torch.tensor(ENDS, dtype=torch.float64, device=mean.device)
     return torch.bucketize(mean.double().amax(-1), ends, right=True)
+
+
+def lead(mean: Tensor, label: Tensor) -> Tensor:
+    """By how much a class ``(N,)`` is likelier than the others, by means ``(..., C)``."""
+    chosen = one_hot(label, mean.shape[-1]).bool()
+    others = mean.masked_fill(chosen, -math.inf).amax(-1)
+    return mean.masked_fill(~chosen, 0.0).sum(-1) - others
 
 
 @dataclass(frozen=True)
@@ -110,6 +117,7 @@ class ClassJudge(PartJudge[SimplexDistribution, Tensor]):
     """Judges answers by draws of class probabilities ``(S, N, C)``."""
 
     epistemic = "mutual_information"
+    unit_of_gaps = "total variation"
 
     @cached_property
     def marginals(self) -> Marginals:
@@ -121,6 +129,17 @@ class ClassJudge(PartJudge[SimplexDistribution, Tensor]):
 
     def mean_of_draws(self, draws: Tensor) -> Tensor:
         return log_mean_of(draws)
+
+    def gaps(self, answer: SimplexDistribution) -> Tensor:
+        mine, theirs = self.mean_of(answer).exp(), self.mean_of_draws(self.draws).exp()
+        return (mine - theirs).abs().sum(-1) / 2
+
+    def decisions(self, answer: SimplexDistribution) -> Tensor:
+        """The second of two classes' probability; of more the lead of the answer's likeliest."""
+        both = torch.stack([self.mean_of(answer).exp(), self.mean_of_draws(self.draws).exp()])
+        if both.shape[-1] == 2:
+            return both[..., 1].T
+        return lead(both, both[0].argmax(-1)).T
 
     def kl(self, mean: Tensor, other: Tensor) -> Tensor:
         """Entropy of log means ``(N, C)``; NaN of answers that hold it."""

@@ -41,6 +41,7 @@ class RealJudge(PartJudge[RealAnswer, PredictiveNormal]):
     """
 
     epistemic = "epistemic_share"
+    unit_of_gaps = "deviations"
     fewest = 2
 
     by_moments: bool = False
@@ -54,6 +55,11 @@ class RealJudge(PartJudge[RealAnswer, PredictiveNormal]):
 
     def mean_of_draws(self, draws: Tensor) -> PredictiveNormal:
         return teacher_moments(draws)
+
+    def gaps(self, answer: RealAnswer) -> Tensor:
+        """In predictive deviations of the posterior."""
+        teacher = teacher_moments(self.draws)
+        return (answer.normal().mean - teacher.mean).abs() / teacher.scale
 
     def kl(self, mean: PredictiveNormal, other: PredictiveNormal) -> Tensor:
         return kl_of_normals(mean, other)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from pyro_opu.judging.base import Judge
+from pyro_opu.judging.base import Judge, PartJudge
 from pyro_opu.judging.classes import ClassJudge
 from pyro_opu.judging.real import RealJudge
 from pyro_opu.judging.yardstick import as_draws
@@ -37,6 +37,12 @@ class TableJudge(Judge[TableAnswer]):
             if part.on_simplex
             else RealJudge(self.x, draws, self.held, by_moments=True)
             for part, draws in zip(self.parts, by_part(self.draws, self.parts), strict=True)
+        ]
+
+    def by_site(self, answer: TableAnswer) -> list[tuple[str, PartJudge[Any, Any], Any]]:
+        return [
+            (part.site, judge, own)
+            for part, judge, own in zip(self.parts, self.each, answer.answers, strict=True)
         ]
 
     def scores_of(self, answer: TableAnswer) -> dict[str, float]:

@@ -8,6 +8,7 @@ from textwrap import shorten
 from typing import Any
 
 from pyro_opu.judging.advice import graded, last_gain
+from pyro_opu.judging.certificate import said_of
 from pyro_opu.judging.yardstick import MOST_DRAWS, in_draws
 from pyro_opu.utils.warnings import warn_user
 
@@ -59,6 +60,8 @@ class DistillationReport(dict[str, Any]):
     "critic" is of an adversarial loss, at held-out inputs: the share with a "negative_gain", the
     mean "slope" of the witnesses and the "steep" share of points where it is above 1, the "value",
     a lower bound on W1 that they prove, and for two classes the "exact" W1 of the same draws.
+    "bound" is what ``fast.bound`` rests on (``pyro_opu/judging/certificate.py``), or the "reason"
+    that there is none.
     "joint" is of students with joint draws: the held-out KL of a draw (of a real y, squared error
     in deviations) from the teacher's, and of the teacher's draws from one another. "spent" is the
     steps and seconds of this run, the teacher's among them, and its "queries", inputs times draws
@@ -84,6 +87,8 @@ class DistillationReport(dict[str, Any]):
             "spent": self._spent(),
             "kept": self._kept(),
         }
+        if "bound" in self:
+            lines["bound"] = said_of(self["bound"])
         if "latents" in self:
             lines["latents"] = "; ".join(f"{k} {v}" for k, v in self["latents"].items())
         if "joint" in self:

@@ -41,6 +41,7 @@ from pyro_opu.predictive.student_file import (
     restore_novelty,
     tensors_of,
 )
+from pyro_opu.predictive.with_bound import WithBound
 from pyro_opu.predictive.with_novelty import WithNovelty
 from pyro_opu.rng import full_precision, preserve_rng
 
@@ -49,7 +50,7 @@ __all__ = ["InputPicker", "OnePassPredictive"]
 _RESHAPE = "Reshape it, or distill a student for such inputs."
 
 
-class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
+class OnePassPredictive(WithNovelty, WithBound, LikeTeacher, LikePredictive):
     r"""A drop-in for :class:`pyro.infer.Predictive` that runs one forward pass.
 
     ``fast(x)`` gives the keys, shapes and dtypes of the ``Predictive`` it replaces: S draws of the
@@ -292,6 +293,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         check_row_shape("example_x", example_x, self.input_shape, _RESHAPE)
         names = [site.name for site in self.sites]
         beside: dict[str, Any] = {"sites": names, "form": self.form, "novelty": self.detector}
+        beside["said"] = self.bounds_by_level()
         export(self.guide, path, example_x, outputs=outputs, **beside)
 
     def capture(self, example: Tensor, *, precision: torch.dtype | None = None) -> Captured:

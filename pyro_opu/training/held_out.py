@@ -14,6 +14,25 @@ from pyro_opu.training import tuned
 from pyro_opu.training.console import tracked
 
 
+def number_kept(rows: int) -> int:
+    """How many of so many rows :func:`keep_apart` keeps."""
+    count = min(tuned.KEPT_MOST, int(tuned.KEPT_SHARE * rows))
+    return count if count >= tuned.KEPT_FEWEST else 0
+
+
+def keep_apart(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows that only the student's bound sees, and all others.
+
+    The same rows whatever the seed: a student that begins at an earlier one of the same x has been
+    taught at none of them. Few rows keep none, as too few for a level of .95 would be of no use.
+    """
+    count = number_kept(len(x))
+    if not count:
+        return x[:0], x
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0)).to(x.device)
+    return x[order[:count]], x[order[count:].sort().values]
+
+
 def hold_out(x: Tensor) -> tuple[Tensor, Tensor]:
     """Rows for validation, chosen at random, and the rows to teach at."""
     if len(x) < 4:
@@ -35,17 +54,20 @@ def label_rows(
     device: torch.device,
     progress: bool = False,
     queries: int | None = None,
+    draws: int | None = None,
+    blocks: int | None = None,
 ) -> Judge:
     """A judge by the teacher's draws at ``x``, about so many ``numbers`` in all, on the device.
 
     They are fewer where they would cost too many operations. To stay below that, draws are left
     out first, down to a quarter of the most, then inputs, but of up to 1,000 classes 32 are left.
-    Where only so many ``queries`` may be made, there are as many inputs as draws.
+    Where only so many ``queries`` may be made, there are as many inputs as draws. There are at most
+    so many ``draws``, and where they are drawn afresh anew for each of so many ``blocks`` of rows.
     """
     each = teacher.num_outputs
     if queries is None and (cost := teacher.operations(x)):
         numbers = min(numbers, tuned.JUDGING_OPERATIONS * each // cost)
-    most = min(tuned.LABEL_DRAWS, max(tuned.LABEL_DRAWS // 4, numbers // (len(x) * each)))
+    most = min(draws or tuned.LABEL_DRAWS, max(tuned.LABEL_DRAWS // 4, numbers // (len(x) * each)))
     fewest = tuned.FEWEST_INPUTS
     if queries is not None:
         most = min(most, max(4, math.isqrt(queries)))
@@ -53,8 +75,8 @@ def label_rows(
     count = min(most, teacher.max_draws or most)
     fewest = min(fewest, tuned.CALIBRATION_NUMBERS // (count * each))
     some = x[: max(2, fewest, numbers // (count * each))]
-    blocks = some.chunk(tuned.LABEL_BLOCKS) if teacher.max_draws is None else [some]
-    items = tracked(((len(block), block) for block in blocks), phase, len(some), progress)
-    draws = torch.cat([teacher.draws(block, count) for block in items], 1)
-    said = draws.to(device, torch.float32)
+    parts = some.chunk(blocks or tuned.LABEL_BLOCKS) if teacher.max_draws is None else [some]
+    items = tracked(((len(block), block) for block in parts), phase, len(some), progress)
+    said = torch.cat([teacher.draws(block, count) for block in items], 1)
+    said = said.to(device, torch.float32)
     return judge_of(teacher.outcome, some.to(device), said, teacher.max_draws)

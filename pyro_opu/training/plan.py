@@ -22,6 +22,7 @@ from pyro_opu.programs.cost import counted, metered
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.training import tuned
+from pyro_opu.training.held_out import number_kept
 from pyro_opu.training.options import Request
 
 __all__ = ["AT_REST", "Facts", "Plan", "affordable", "pass_operations", "plan_of", "trial"]
@@ -234,6 +235,7 @@ class Plan:
             assert trial is not None
             later = tuned.LABEL_DRAWS * facts.rows
             later = min(tuned.CALIBRATION_NUMBERS // facts.num_outputs, later)
+            later += tuned.LABEL_DRAWS * number_kept(facts.rows)
             steps, most = trial(batch_size, warm_draws, later)
             most *= ranks
         if request.single_draw:

@@ -17,6 +17,7 @@ from pyro_opu.inputs import Inputs, inputs_of
 from pyro_opu.rng import RandomStream, fold_in
 from pyro_opu.training.batches import Sampler
 from pyro_opu.training.checkpoint import Checkpoint, run_seed
+from pyro_opu.training.held_out import keep_apart
 from pyro_opu.transfer import TransferPolicy
 from pyro_opu.transfer.stream import Stream, is_loader
 
@@ -28,7 +29,8 @@ class Run:
     """What a run has beside its plan.
 
     Attributes:
-        inputs: All transfer inputs.
+        inputs: The transfer inputs that teach, judge and calibrate.
+        kept: Those that only the student's bound sees, maybe none.
         stream: A loader's, of which these are the first window.
         random: Random numbers of the run, and its seed.
         device: Where the student is trained.
@@ -39,6 +41,7 @@ class Run:
     """
 
     inputs: Inputs
+    kept: Tensor
     stream: Stream | None
     random: RandomStream
     device: torch.device
@@ -54,7 +57,9 @@ class Run:
 
     def sampler(self, policy: TransferPolicy, x: Tensor, held_out: Tensor) -> Sampler:
         """Where inputs to teach at come from, which the policy makes of ``x`` or of the stream."""
-        return policy.fit(x) if self.stream is None else self.stream.follow(policy, x, held_out)
+        if self.stream is None:
+            return policy.fit(x)
+        return self.stream.follow(policy, x, torch.cat([held_out, self.kept.to(held_out)]))
 
 
 @contextmanager
@@ -66,15 +71,22 @@ def run_of(
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = False,
     callback: Callable[[dict[str, Any]], object] | None = None,
+    *,
+    keep: bool = True,
 ) -> Iterator[Run]:
-    """Begin a run of all ranks, by the arguments of :func:`~pyro_opu.distill`."""
+    """Begin a run of all ranks, by the arguments of :func:`~pyro_opu.distill`.
+
+    It will ``keep`` rows apart for the student's bound.
+    """
     with together() as ranks:
         saved = None if checkpoint is None else Checkpoint(checkpoint, ranks)
         seed = ranks.broadcast(run_seed(seed, saved))
         inputs, stream = as_transfer_inputs(x, source, seed, ranks)
         target = ranks.device(torch.device(inputs.tensor.device if device is None else device))
         random = RandomStream(seed, target)
-        yield Run(inputs, stream, random, target, ranks, saved, progress and ranks.first, callback)
+        kept, taught = keep_apart(inputs.tensor) if keep else (inputs.tensor[:0], inputs.tensor)
+        inputs, progress = Inputs(taught, inputs.form), progress and ranks.first
+        yield Run(inputs, kept, stream, random, target, ranks, saved, progress, callback)
 
 
 def as_transfer_inputs(

@@ -102,6 +102,9 @@ BLOCK_NUMBERS, ROWS = 2**23, 2**12
 
 #: Fraction of the transfer inputs held out for validation, and its cap.
 HELD_OUT_SHARE, HELD_OUT_MOST = 0.15, 512
+#: Fraction of the transfer inputs that only the student's bound sees, its cap, and the rows that a
+#: level of .95 needs. The .99 of 512 rows rests on five. Blocks of them with draws of their own.
+KEPT_SHARE, KEPT_MOST, KEPT_FEWEST, KEPT_BLOCKS = 0.1, 512, 19, 64
 #: Teacher's draws at each input that validates or calibrates, at most.
 LABEL_DRAWS = 1000
 #: Blocks of such inputs with draws of their own, where the teacher can draw afresh: with one block

@@ -57,6 +57,8 @@ SAYS: dict[str, str] = {
     "distill: training=None": r"`training` must be a pyro_opu\.Training.*got None",
     "distill: training={'num_draws': 8}": r"`training` must be a pyro_opu\.Training.*got dict",
     "distill: x complex": "`x` must .*floating dtype; got torch.complex64",
+    "OnePassPredictive.bound: level=1": r"`level` must be a number in \(0, 1\); got 1",
+    "OnePassPredictive.bound: a threshold of four classes": "`threshold` needs a decision between",
     "OnePassPredictive: guide=None": "`guide` must be an nn.Module",
     "OnePassPredictive: classes=1": "`num_classes` must be an integer of at least 2",
     "OnePassPredictive: shape=(2.5,)": "`input_shape` must be a tuple of positive integers",

@@ -107,6 +107,12 @@ calls("OnePassPredictive()", {
     "a guide of other inputs": lambda: build(shape=(2,))(X[:, :2]),
     "a guide of logits": lambda: build(nn.Linear(3, 4))(X),
     "a guide that raises": lambda: build(Answering(raising))(X)})
+values("OnePassPredictive.bound", lambda **given: student().bound(**given),
+    level=[0, 1, 1.5, "95", None, True], of=["median", None], beyond=[-0.1, 2, "far"])
+calls("OnePassPredictive.bound", {
+    "a decision of a real y": lambda: regressor().bound(of="decision"),
+    "a threshold of four classes": lambda: student().bound(of="margin", threshold=0.5),
+    "a threshold of no decision": lambda: student().bound(threshold=0.5)})
 values("OnePassPredictive.probs", lambda **given: student().probs(X, **given),
     num_draws=[0, -1, 2.5, "3", True], seed=[2.5, "0"])
 calls("OnePassPredictive.probs", {
