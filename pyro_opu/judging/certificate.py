@@ -99,7 +99,7 @@ def differing(
 ) -> float:
     """Upper confidence bound on the share of rows that are decided otherwise (Clopper, Pearson).
 
-    Of rows whose number lies at least ``beyond`` from the threshold; 1 where there are none.
+    Only rows whose number lies at least ``beyond`` from the threshold count; 1 if there are none.
 
     Example:
         >>> round(differing([[0.9, 0.8]] * 58, 0.95, 0.5), 3)  # none of 58

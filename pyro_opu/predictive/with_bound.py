@@ -53,8 +53,8 @@ class WithBound(nn.Module):
                 Pearson). "margin" is how far a probability must lie from the threshold to settle
                 the decision: a new row is further *and* decided otherwise with a probability of at
                 most ``1 - level``. :func:`~pyro_opu.guarded` asks this of every row.
-            threshold: Of two classes, the probability of the second above which it is decided for,
-                by default .5. Otherwise left out: the likeliest class is decided for, and its lead
+            threshold: The probability of the second of two classes above which it is decided for, by
+                default .5. Left out otherwise: the likeliest class is decided for, and its lead
                 over the next is what the margin is about.
             beyond: A "decision" counts rows alone whose probability, or lead, is at least so far
                 from the threshold: decisions by how certain they are.
