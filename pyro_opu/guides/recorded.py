@@ -40,7 +40,8 @@ KNOWN = frozenset(
     zeros ones full arange zeros_like ones_like full_like new_zeros new_ones new_full
     fill zero index_put
     scalar_tensor copy slice_scatter select_scatter diagonal_scatter
-    eq ne gt lt ge le logical_not logical_and tril triu masked_fill
+    eq ne gt lt ge le logical_not logical_and logical_or
+    bitwise_not bitwise_and bitwise_or tril triu masked_fill
     """.split()  # noqa: SIM905
 )
 

@@ -56,8 +56,9 @@ class Thinned(SharedMasks):
 
     Under one draw's masks the dropped units of a layer are zero: the layer before need not compute
     them, and the one after need not read them. With a rate of one half a product between two such
-    layers takes a quarter of its operations. What comes before the first dropout is computed once
-    for all draws. Anything but products, functions of one number and dropout is given whole layers.
+    layers takes a quarter of its operations. What comes before the first dropout is computed once,
+    changes in place too, and given to later draws call by call. Anything but products, functions of
+    one number and dropout is given whole layers.
 
     Args:
         fixed: The inputs and weights, the same for all draws.
@@ -66,7 +67,12 @@ class Thinned(SharedMasks):
     def __init__(self, fixed: Iterable[Tensor]) -> None:
         super().__init__()
         self._fixed = {id(tensor): tensor for tensor in fixed}
-        self._results: dict[Hashable, Tensor] = {}
+        self._results: dict[Hashable, tuple[Any, list[Tensor]]] = {}
+        self._changes: dict[int, int] = {}  # of this draw, in place
+        # Calls before the first mask, of the first draw: what they gave, and the changes by then.
+        self._calls: list[tuple[Function, Any, dict[int, int]]] = []
+        self._place: int | None = 0  # among them; None after a mask
+        self._known = False
         self._turned: dict[int, Tensor] = {}
         self._layers: dict[int, _Layer] = {}
 
@@ -76,12 +82,26 @@ class Thinned(SharedMasks):
         """What the network answers where its random calls are given what they draw."""
         self.given = given
         self._layers.clear()
+        self._changes, self._place = {}, 0
         with self:
             answer = network(x)
         layer = self._layers.get(id(answer))
         return answer if layer is None else layer.whole()
 
     def _other(self, func: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        place = self._place
+        if place is None:
+            return self._apart(func, args, kwargs)
+        if not self._known:
+            self._calls.append((func, self._apart(func, args, kwargs), self._changes))
+        elif place == len(self._calls) or self._calls[place][0] is not func:
+            self._place = None
+            return self._apart(func, args, kwargs)
+        self._place = place + 1
+        _, result, self._changes = self._calls[place]
+        return result
+
+    def _apart(self, func: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         flat = not kwargs and not any(isinstance(arg, (list, tuple, dict)) for arg in args)
         leaves = args if flat else tree_leaves((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
@@ -106,6 +126,7 @@ class Thinned(SharedMasks):
     def _sampled(
         self, name: str, func: Function, args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> Any:
+        self._place, self._known = None, True
         if name != "_dropout":
             args, kwargs = tree_map(self._whole, args), tree_map(self._whole, kwargs)
         return super()._sampled(name, func, args, kwargs)
@@ -163,18 +184,23 @@ class Thinned(SharedMasks):
         tensors: list[Tensor],
     ) -> Any:
         """Call the function, or give what it gave before where it is the same for all draws."""
-        fixed = tensors and all(id(tensor) in self._fixed for tensor in tensors)
-        name = getattr(func, "__name__", "_")
-        if not fixed or name.endswith("_") or kwargs.get("inplace"):
+        if not tensors or not all(id(tensor) in self._fixed for tensor in tensors):
             return func(*args, **kwargs)
-        key = func, str([_named(leaf) for leaf in tree_leaves((args, kwargs))])
+        key = func, str([self._named(leaf) for leaf in tree_leaves((args, kwargs))])
         if key not in self._results:
+            before = [tensor._version for tensor in tensors]
             result = func(*args, **kwargs)
-            if not isinstance(result, Tensor):
+            if isinstance(result, Tensor):
+                self._fixed[id(result)] = result
+            changed = [t for t, was in zip(tensors, before, strict=True) if t._version != was]
+            if not isinstance(result, Tensor) and not changed:
                 return result
-            self._results[key] = self._fixed[id(result)] = result
-        return self._results[key]
+            self._results[key] = result, changed
+        result, changed = self._results[key]
+        more = {id(tensor): self._changes.get(id(tensor), 0) + 1 for tensor in changed}
+        self._changes = {**self._changes, **more} if more else self._changes
+        return result
 
-
-def _named(value: object) -> Any:
-    return id(value) if isinstance(value, Tensor) else value
+    def _named(self, value: object) -> Any:
+        """A tensor by what it is and how often this draw has changed it in place."""
+        return (id(value), self._changes.get(id(value), 0)) if isinstance(value, Tensor) else value

@@ -111,7 +111,11 @@ class DropoutTeacher(BaseTeacher[Tensor]):
 
     def _thins(self, draws: Tensor, x: Tensor) -> bool:
         """Whether thinned networks are faster, and answer as whole ones, compared once."""
-        widest = max((w.numel() for w in self.module.parameters() if w.ndim == 2), default=0)
+        width = self._measured(draws, x).width  # of a map the places, times its channels
+        weights = (weight for weight in self.module.parameters() if weight.ndim > 1)
+        widest = max(
+            (w[0].numel() * (len(w) if w.ndim == 2 else width) for w in weights), default=0
+        )
         if x.is_cuda or len(x) * widest < THINNED:
             return False
         if self._thinned is None:

@@ -57,6 +57,15 @@ def in_place(net: Written, x: Tensor) -> Tensor:
     return net.last(F.dropout(F.relu(net.second(h), inplace=True)))
 
 
+def changed_before(net: Written, x: Tensor) -> Tensor:
+    h = net.first(x)
+    g = h.exp()
+    h += 1
+    h.relu_()
+    h += g.mul_(h.exp())
+    return net.last(F.dropout(net.second(h + h.exp().clamp(max=5.0))) + h.sigmoid())
+
+
 def joined(net: Written, x: Tensor) -> Tensor:
     h = F.dropout(net.first(x))
     g = net.second(h)
@@ -86,6 +95,7 @@ def alpha(net: Written, x: Tensor) -> Tensor:
 
 
 FORWARD = [plain, residual, of_inputs, twice, in_place, joined, scaled, by_name, of_all, alpha]
+FORWARD += [changed_before]
 forwards = pytest.mark.parametrize("forward", FORWARD, ids=lambda forward: forward.__name__)
 
 
@@ -111,6 +121,23 @@ def test_what_is_left_out() -> None:
     expected = 2 * rows * (inputs * width + draws * (width**2 / 4 + width / 2 * 10))
     # a mask keeps 200 of 400 units up to 10, and all products average over 16 draws
     assert meter.operations == pytest.approx(expected, rel=0.06)
+
+
+@torch.no_grad()
+def test_what_is_changed_in_place_before_dropout_is_computed_once() -> None:
+    rows, draws = 3, 5
+    net = nn.Sequential(
+        *(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Conv2d(8, 4, 3)),
+        *(nn.ReLU6(inplace=True), nn.Flatten(), nn.Dropout(), nn.Linear(64, 10)),
+    ).eval()
+    net[6].train()
+    x = torch.randn(rows, 3, 8, 8)
+    thinned = Thinned((x, *net.parameters(), *net.buffers()))
+    with counted(), metered() as meter:
+        for _ in range(draws):
+            thinned.run(net, x, lambda call: torch.ones(call.shape, dtype=torch.bool))
+    trunk = 2 * rows * (36 * 8 * 27 + 16 * 4 * 72)
+    assert meter.operations == trunk + 2 * draws * rows * 64 * 10
 
 
 @forwards
