@@ -230,6 +230,7 @@ def distill(
         report={
             "seed": run.seed,
             "taught_by": f"{teacher!r}, at {len(x) + len(run.kept):,} transfer inputs",
+            **({} if plan == AT_REST else {"inputs": policy.made}),
             "loss": type(objective).__name__,
             "guide": type(answering).__name__,
             **chosen.described,

@@ -57,6 +57,7 @@ class DistillationReport(dict[str, Any]):
     is of students that begin at another, and has the KL of that one
     (``pyro_opu/training/choose.py``); "family_by_default" is whether such a one may choose the
     family of its answers anew.
+    "inputs" says what the transfer policy made, by share; nothing of students that took no step.
     "critic" is of an adversarial loss, at held-out inputs: the share with a "negative_gain", the
     mean "slope" of the witnesses and the "steep" share of points where it is above 1, the "value",
     a lower bound on W1 that they prove, and for two classes the "exact" W1 of the same draws.
@@ -87,6 +88,8 @@ class DistillationReport(dict[str, Any]):
             "spent": self._spent(),
             "kept": self._kept(),
         }
+        if "inputs" in self:
+            lines["inputs"] = shorten(self["inputs"], COLUMNS - 10, placeholder=" ...")
         if "bound" in self:
             lines["bound"] = said_of(self["bound"])
         if "latents" in self:

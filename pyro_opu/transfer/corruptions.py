@@ -14,12 +14,12 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor
-from torch.nn.functional import affine_grid, grid_sample, max_pool2d
+from torch.nn.functional import affine_grid, grid_sample, max_pool2d, pad
 
 from pyro_opu.checks import ArgumentError, instance_of, one_of, positive_int, sizes
 from pyro_opu.transfer.policy import TransferPolicy, in_random_order, split_count
 
-__all__ = ["IMAGE_KINDS", "Corruption", "ImageCorruption"]
+__all__ = ["GREY", "IMAGE_KINDS", "Corruption", "ImageCorruption"]
 
 Corruption = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -114,18 +114,89 @@ def blobs(images: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
     f is white noise, blurred by a Gaussian of width from half a pixel to a sixth of the shorter
     side and standardised; t is a standard normal level, b a sharpness from 1 to 50.
     """
-    height, width = images.shape[-2:]
-    blur = _log_uniform(images, 0.5, max(1.0, min(height, width) / 6))
-    fy = torch.fft.fftfreq(height, dtype=images.dtype, device=images.device)[:, None]
-    fx = torch.fft.rfftfreq(width, dtype=images.dtype, device=images.device)
-    kernel = torch.exp(-2 * (math.pi * blur) ** 2 * (fx**2 + fy**2))
-    white = torch.randn_like(images)
-    field = torch.fft.irfft2(torch.fft.rfft2(white) * kernel, s=(height, width))
+    blur = _log_uniform(images, 0.5, max(1.0, min(images.shape[-2:]) / 6))
+    field = _blurred(torch.randn_like(images), blur)
     field = field - field.mean(dim=(2, 3), keepdim=True)
     spread = field.std(dim=(2, 3), keepdim=True, correction=0)
     field = field / spread.clamp_min(torch.finfo(images.dtype).tiny)
     level = torch.randn_like(blur)
     return lo + (hi - lo) * torch.sigmoid(_log_uniform(images, 1.0, 50.0) * (field - level))
+
+
+def flip(images: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
+    """Mirror each image: three in four left to right, half of these and the rest top to bottom."""
+    across = _uniform(images, 0, 1) < 0.75
+    down = ~across | (_uniform(images, 0, 1) < 0.5)
+    images = torch.where(across, images.flip(3), images)
+    return torch.where(down, images.flip(2), images)
+
+
+def crop(images: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
+    """Enlarge a window of each image, of 40 to 100 % of its width and of its height."""
+    width, height = _uniform(images, 0.4, 1), _uniform(images, 0.4, 1)
+    x, y = _uniform(images, -1, 1) * (1 - width), _uniform(images, -1, 1) * (1 - height)
+    zero = torch.zeros_like(x)
+    theta = torch.cat([width, zero, x, zero, height, y], 1).view(-1, 2, 3)
+    grid = affine_grid(theta, list(images.shape), align_corners=False)
+    return grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
+
+
+def colour(images: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
+    r"""Mix the channels of each image, then stretch and shift each of them.
+
+    A channel becomes an average of all, with weights softmax(3 z), z standard normal; it is
+    stretched about its mean by a factor log-uniform in [0.5, 2] and moved by up to a quarter of
+    ``hi - lo``.
+    """
+    n, channels = images.shape[:2]
+    normal = torch.randn(n, channels, channels, dtype=images.dtype, device=images.device)
+    mixed = torch.einsum("nij,njhw->nihw", torch.softmax(3 * normal, -1), images)
+    size = images.new_empty(n, channels, 1, 1)
+    gain = size.uniform_(-math.log(2), math.log(2)).exp()
+    shift = (hi - lo) * torch.empty_like(size).uniform_(-0.25, 0.25)
+    middle = mixed.mean(dim=(2, 3), keepdim=True)
+    return middle + shift + gain * (mixed - middle)
+
+
+def blur(images: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
+    """Blur each image by a Gaussian of width from half a pixel to an eighth of the shorter side."""
+    side = min(images.shape[-2:])
+    reach = max(2, side // 4)
+    wide = pad(images, (reach, reach, reach, reach), mode="replicate")
+    width = _log_uniform(images, 0.5, max(1.0, side / 8))
+    return _blurred(wide, width)[:, :, reach:-reach, reach:-reach]
+
+
+def occlude(images: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
+    """Cover a window of each image, of 15 to 70 % of its width and of its height, by one colour."""
+    cover = lo + (hi - lo) * torch.rand_like(images[:, :, :1, :1])
+    return torch.where(_window(images), cover, images)
+
+
+def paste(images: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
+    """Cover a window of each image by the same window of the image before it."""
+    return torch.where(_window(images), images.roll(1, 0), images)
+
+
+def _window(images: Tensor) -> Tensor:
+    """One rectangle inside each image, ``(n, 1, H, W)``."""
+    found = torch.ones_like(images[:, :1], dtype=torch.bool)
+    for axis in (2, 3):
+        size, places = _uniform(images, 0.15, 0.7), images.shape[axis]
+        shape = [places if each == axis else 1 for each in range(4)]
+        place = (torch.arange(places, device=images.device) + 0.5).view(shape) / places
+        start = _uniform(images, 0, 1) * (1 - size)
+        found = found & (place >= start) & (place < start + size)
+    return found
+
+
+def _blurred(images: Tensor, width: Tensor) -> Tensor:
+    """Each image under a Gaussian of this width in pixels, ``(n, 1, 1, 1)``, as on a torus."""
+    size = images.shape[-2:]
+    fy = torch.fft.fftfreq(size[0], dtype=images.dtype, device=images.device)[:, None]
+    fx = torch.fft.rfftfreq(size[1], dtype=images.dtype, device=images.device)
+    kernel = torch.exp(-2 * (math.pi * width) ** 2 * (fx**2 + fy**2))
+    return torch.fft.irfft2(torch.fft.rfft2(images) * kernel, s=size)
 
 
 ImageKind = Literal[
@@ -138,15 +209,26 @@ ImageKind = Literal[
     "blobs",
     "noise",
     "contrast",
+    "flip",
+    "crop",
+    "colour",
+    "blur",
+    "occlude",
+    "paste",
 ]
 #: The kinds by name, in the order in which ``ImageCorruption`` uses them by default.
 IMAGE_KINDS: dict[ImageKind, Corruption] = dict(
     zip(
         get_args(ImageKind),
-        (affine, threshold, dilate, erode, patch_shuffle, invert, blobs, noise, contrast),
+        (
+            *(affine, threshold, dilate, erode, patch_shuffle, invert, blobs, noise, contrast),
+            *(flip, crop, colour, blur, occlude, paste),
+        ),
         strict=True,
     )
 )
+#: Those of the default policy for images of one channel.
+GREY = tuple(IMAGE_KINDS)[:9]
 
 
 @dataclass(frozen=True)
@@ -179,6 +261,11 @@ class ImageCorruption(TransferPolicy):
         positive_int("depth", self.depth)
         if self.image_shape is not None:
             object.__setattr__(self, "image_shape", sizes("image_shape", self.image_shape))
+
+    @property
+    def made(self) -> str:
+        first, more = self.kinds[-1:-4:-1], len(self.kinds) - 3
+        return f"images moved by {', '.join(first)}" + (f" and {more} more" if more > 0 else "")
 
     def _channels_first(self, shape: tuple[int, ...]) -> tuple[int, int, int]:
         """The (channels, H, W) in which inputs of this shape are read."""

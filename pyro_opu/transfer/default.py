@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pyro_opu.checks import check_inputs, sizes
 from pyro_opu.inputs import Form
-from pyro_opu.transfer.corruptions import ImageCorruption
+from pyro_opu.transfer.corruptions import GREY, IMAGE_KINDS, ImageCorruption
 from pyro_opu.transfer.features import (
     Box,
     Gaussian,
@@ -40,10 +40,12 @@ def default_transfer(
     Inputs of shape (channels, H, W), or (H, W) unless they look like sequences
     (:func:`pyro_opu.utils.images.are_images`), with both sides at least 8, or any inputs with an
     ``image_shape``, are images: 30 % held-out rows, 45 % corruptions, and 5 to 10 % each of mixed,
-    jittered, boxed and pixel-permuted rows. Everything else is tabular: 35 % held-out, 20 % mixed,
-    13 % jittered, 14 % stretched rows, and the rest from a box, shuffled columns and wide
-    Gaussians. Permuted rows join these where the features look exchangeable, as flattened pixels
-    do: at least 8 of them, none negative, and at least half reaching half of the largest value.
+    jittered, boxed and pixel-permuted rows. Images of several channels are also cropped,
+    mirrored, recoloured, blurred, covered and pasted into one another. Everything else is tabular:
+    35 % held-out, 20 % mixed, 13 % jittered, 14 % stretched rows, and the rest from a box, shuffled
+    columns and wide Gaussians. Permuted rows join these where the features look exchangeable, as
+    flattened pixels do: at least 8 of them, none negative, and at least half reaching half of the
+    largest value.
 
     Args:
         x: Transfer inputs ``(N, *input_shape)``, floating and finite.
@@ -73,10 +75,12 @@ def default_transfer(
     else:
         image_shape = flattened_shape(x)
     if image_shape is not None or are_images(x):
+        shape = image_shape or tuple(x.shape[1:])
+        kinds = tuple(IMAGE_KINDS) if len(shape) == 3 and shape[0] > 1 else GREY
         return Mixture(
             [
                 (0.30, HeldOut()),
-                (0.45, ImageCorruption(image_shape=image_shape)),
+                (0.45, ImageCorruption(kinds, image_shape=image_shape)),
                 (0.10, Mixup()),
                 (0.05, Jitter()),
                 (0.05, Box(expand=0.0)),

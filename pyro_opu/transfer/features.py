@@ -31,6 +31,10 @@ __all__ = [
 class HeldOut(TransferPolicy):
     """The transfer inputs as they are: rows of x, with replacement."""
 
+    @property
+    def made(self) -> str:
+        return "rows of x"
+
     def _draw(self, n: int) -> Tensor:
         return self._rows(n)
 
@@ -203,6 +207,10 @@ class Seen(TransferPolicy):
     policy: TransferPolicy
     columns: Sequence[int]
     blanks: Sequence[tuple[int, int, float]] = ()
+
+    @property
+    def made(self) -> str:
+        return self.policy.made
 
     @property
     def fitted(self) -> bool:

@@ -70,6 +70,11 @@ class TransferPolicy:
         """Whether this policy came from ``fit`` and can sample."""
         return bool(self.buffers)
 
+    @property
+    def made(self) -> str:
+        """What it makes, in words."""
+        return type(self).__name__
+
     def fit(self: Self, x: Tensor) -> Self:
         """Return a copy of this policy that is ready to sample.
 
@@ -171,6 +176,11 @@ class Mixture(TransferPolicy):
                 )
             advice = "Leave a policy out rather than weigh it 0."
             positive_float(f"components[{index}][0]", pair[0], advice)
+
+    @property
+    def made(self) -> str:
+        total = math.fsum(weight for weight, _ in self.components)
+        return ", ".join(f"{100 * w / total:.3g} % {policy.made}" for w, policy in self.components)
 
     @property
     def fitted(self) -> bool:

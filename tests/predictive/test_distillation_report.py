@@ -36,7 +36,7 @@ def test_a_report_prints_in_few_lines_of_80_columns(name: str, tmp_path: Path) -
     fast = STUDENTS[name]()
     lines = str(fast.report).splitlines()
     starts = ["student", "start", "mean", "energy", "epistemic", "spent", "kept"]
-    starts += ["bound", "grade", "next"]
+    starts += ["inputs", "bound", "grade", "next"]
     assert [line.split()[0] for line in lines] == starts
     assert max(map(len, lines[:-1])) <= 90, lines
     assert f"that of {in_draws(fast.report['draws'])} draws, held out" in lines[2]

@@ -23,7 +23,7 @@ from pyro_opu.transfer import (
     Stretch,
     default_transfer,
 )
-from pyro_opu.transfer.corruptions import IMAGE_KINDS
+from pyro_opu.transfer.corruptions import GREY, IMAGE_KINDS
 from pyro_opu.transfer.policy import split_count
 
 
@@ -163,13 +163,14 @@ def test_image_kind_stays_in_range_and_changes_the_image(kind: str) -> None:
     assert (nearest > 1e-3).float().mean() > 0.9
 
 
-@pytest.mark.parametrize("kind", sorted(set(IMAGE_KINDS) - {"invert"}))
+@pytest.mark.parametrize("kind", sorted(set(IMAGE_KINDS) - {"invert", "paste"}))
 def test_image_kind_has_parameters_per_row(kind: str) -> None:
     x = smooth_images(1)
     drawn = ImageCorruption((kind,), depth=1).fit(x).sample(100).flatten(1)
     different = len(torch.unique(drawn, dim=0))
     # dilate and erode have two radii, patch_shuffle 24 coarse orders beside the fine ones
-    assert different == 2 if kind in ("dilate", "erode") else different > 50
+    few = {"dilate": 2, "erode": 2, "flip": 3}
+    assert different == few[kind] if kind in few else different > 50
 
 
 def test_depth_is_the_largest_number_of_kinds() -> None:
@@ -300,6 +301,43 @@ def test_default_for_images(shape: tuple[int, ...]) -> None:
     assert policy.fit(x).sample(32).shape == (32, *shape)
     flat = default_transfer(x.flatten(1), image_shape=shape).fit(x.flatten(1)).sample(32)
     assert flat.shape == (32, x[0].numel())
+
+
+def test_colours_are_moved_where_there_are_several_channels() -> None:
+    kinds = [
+        policy.kinds
+        for shape in ((3, 16, 16), (1, 16, 16), (16, 16))
+        for _, policy in default_transfer(torch.rand(20, *shape)).components
+        if isinstance(policy, ImageCorruption)
+    ]
+    assert kinds == [tuple(IMAGE_KINDS), GREY, GREY]
+    assert "paste, occlude, blur and 12 more" in default_transfer(torch.rand(9, 3, 8, 8)).made
+
+
+def test_pasted_and_covered_windows_by_the_loop() -> None:
+    """What is not its own is a rectangle, of the image before or of one colour."""
+    images = torch.rand(40, 3, 20, 20, dtype=torch.float64)
+    for kind in ("paste", "occlude"):
+        done = IMAGE_KINDS[kind](images, torch.tensor(0.0), torch.tensor(1.0))
+        for k, (image, other) in enumerate(zip(done, images.roll(1, 0), strict=True)):
+            rows, columns = (image != images[k]).all(0).nonzero().T
+            assert len(rows) and rows.unique().numel() <= 14 and columns.unique().numel() <= 14
+            assert len(rows) == rows.unique().numel() * columns.unique().numel()
+            inside = image[:, rows, columns]
+            source = other[:, rows, columns] if kind == "paste" else inside[:, :1]
+            torch.testing.assert_close(inside, source.expand_as(inside))
+
+
+def test_colours_mix_by_formula() -> None:
+    """Every channel stays affine in those of the image, the same at all of its pixels."""
+    images = torch.rand(6, 3, 9, 9, dtype=torch.float64)
+    done = IMAGE_KINDS["colour"](images, torch.tensor(0.0), torch.tensor(1.0))
+    for image, found in zip(images.flatten(2), done.flatten(2), strict=True):
+        design = torch.cat([image, torch.ones(1, 81)]).T.double()
+        fit = torch.linalg.lstsq(design, found.T).solution
+        torch.testing.assert_close(design @ fit, found.T)
+        gains = fit[:3].sum(0)  # weights of a mean add up to 1
+        assert bool(((gains > 0.499) & (gains < 2.001)).all()) and bool((fit[:3] > 0).all())
 
 
 def test_default_takes_short_sequences_for_tables() -> None:
