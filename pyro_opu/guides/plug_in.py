@@ -103,12 +103,15 @@ class NetworkTrunk(DefaultTrunk):
         kind, rank, beside = "network", 0, 0
         if start.draws is not None:
             rank = min(len(start.draws) - 1, size)
-            if start.has_few_moments():
-                kind, beside = ("process" if start.process else "moments"), 3 * outputs
-                most = max(MOST_TOLD, int(SHARE_TOLD * products)) // (outputs * size)
-                rank = min(rank, max(1, most))
+            most = max(1, max(MOST_TOLD, int(SHARE_TOLD * products)) // (outputs * size))
+            few = start.has_few_moments()
+            if start.independent and not (few and rank <= most):
+                kind, rank = "independent", 0
+            elif few:
+                kind, rank = "process" if start.process else "moments", min(rank, most)
             else:
                 kind, rank = "tempered", min(rank, DIRECTIONS)
+            beside = 0 if kind == "tempered" else 3 * outputs
         budget = SHARE * products if products > LARGE else SMALL
         read = x[0].numel() if start.process else size
         cost = {w: (read + beside + w) * w + w * classes for w in WIDTHS}
@@ -277,25 +280,26 @@ class MomentsTrunk(NetworkTrunk):
         factor = (values[..., None] * directions).movedim(0, 1)[: len(self.factor)]
         self.factor.zero_()[: len(factor)] = factor
 
-    def moments(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance of the logits ``(N, O)`` at standardised features ``(N, F)``."""
+    def moments_of(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Standardised features ``(N, F)``, mean and variance of the logits ``(N, O)``."""
+        z = self.standardize(self.shaped(x))
         weights = torch.cat([self.mean[None], self.factor]).flatten(0, 1)
         found = torch.addmm(weights[:, -1], z, weights[:, :-1].mT).unflatten(-1, (-1, self.outputs))
-        return found[:, 0], found[:, 1:].square().sum(1)
+        return z, found[:, 0], found[:, 1:].square().sum(1)
 
     def _read(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
         """What the small network reads, and what the heads read beside its features."""
-        z = self.standardize(self.shaped(x))
-        mean, variance = self.moments(z)
+        z, mean, variance = self.moments_of(x)
         if self.has_one_logit:
             plain = torch.cat(averaged_logit(mean, variance), -1)
         else:
             plain = moderated(mean, variance)
-        bent = self._beside_moments(z, x).asinh()  # for heavy tails
-        return [bent, mean.asinh(), variance.clamp_min(LEAST).log(), plain], plain
+        log_variance = variance.clamp_min(LEAST).log()
+        return [self._beside_moments(z, x), mean.asinh(), log_variance, plain], plain
 
     def _beside_moments(self, z: Tensor, x: Tensor) -> Tensor:
-        return z
+        """What the small network reads beside the moments, bent for heavy tails."""
+        return z.asinh()
 
     @property
     def stays(self) -> bool:  # type: ignore[override]
@@ -316,6 +320,38 @@ class MomentsTrunk(NetworkTrunk):
     def forward(self, x: Tensor) -> Tensor:
         """Features ``(N, H + O)``, or H + 2."""
         return self.from_moments(self.moments_at(x))
+
+
+class IndependentTrunk(MomentsTrunk):
+    r"""A posterior over a linear head whose coefficients are independent, as under dropout.
+
+    .. math:: v_k(x) = \sum_f \operatorname{Var}(w_{kf})\, \phi_f(x)^2
+    """
+
+    kind = "independent"
+    begins = "moments", "coefficients of a linear head vary independently, as under dropout"
+    variances: Tensor
+
+    def _build(self, config: dict[str, Any], size: int, hidden: tuple[int, ...]) -> None:
+        super()._build(config, size, hidden)
+        self.register_buffer("variances", torch.zeros_like(self.mean))
+
+    @torch.no_grad()
+    def _take_moments(self, heads: Tensor) -> None:
+        """Mean and variances of draws ``(S, C, F + 1)``."""
+        heads = heads[:, 1:] - heads[:, :1] if self.outputs == 1 else heads
+        self.mean.copy_(self._standardised(heads.mean(0, keepdim=True))[0])
+        self.variances.copy_(heads.var(0))
+
+    def moments_of(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Standardised features ``(N, F)``, mean and variance of the logits ``(N, O)``."""
+        features = self.shaped(x)
+        z, squares = self.standardize(features), features.to(self.mean.dtype).square()
+        mean = torch.addmm(self.mean[:, -1], z, self.mean[:, :-1].mT)
+        return z, mean, torch.addmm(self.variances[:, -1], squares, self.variances[:, :-1].mT)
+
+    def _beside_moments(self, z: Tensor, x: Tensor) -> Tensor:
+        return z
 
 
 class ProcessTrunk(MomentsTrunk):
@@ -342,7 +378,7 @@ class ProcessTrunk(MomentsTrunk):
         return super()._heads_at(start, x)
 
     def _beside_moments(self, z: Tensor, x: Tensor) -> Tensor:
-        return self.read(x.flatten(1))
+        return self.read(x.flatten(1)).asinh()
 
     def update_moments(self, start: Beginning) -> None:
         """Take the moments of a posterior that has changed.
@@ -437,7 +473,10 @@ class TemperedTrunk(NetworkTrunk):
 
 
 #: Trunks by the "kind" of their descriptions.
-TRUNKS = {each.kind: each for each in (NetworkTrunk, MomentsTrunk, ProcessTrunk, TemperedTrunk)}
+TRUNKS = {
+    each.kind: each
+    for each in (NetworkTrunk, MomentsTrunk, IndependentTrunk, ProcessTrunk, TemperedTrunk)
+}
 
 
 def _summed(bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:
