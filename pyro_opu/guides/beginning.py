@@ -247,14 +247,18 @@ def _after_noise(found: Recorded, plug_in: PlugIn, x: Tensor) -> Beginning:
         head = None if trunk is None or uncertain(trunk, plug_in) else head_of(read)
         if head is not None:
             assert trunk is not None and plug_in.draws is not None
-            fixed = replace(trunk.folded(x[:2]), trained=frozenset())
             draws = heads_of(read, plug_in.draws)
-            return _over_head(fixed, head, draws + (head - draws.mean(0)), x)  # their known mean
+            known = draws + (head - draws.mean(0))
+            return _over_head(trunk.folded(x[:2]), head, known, x)
     raise NoBeginning("what it draws at random reaches every trunk of a linear head")
 
 
 def _over_head(trunk: Recorded | None, head: Tensor, draws: Tensor, x: Tensor) -> Beginning:
-    """A posterior over the head, ``(S, C, F + 1)``; whether its coefficients are independent."""
+    """A posterior over the head alone, ``(S, C, F + 1)``: its trunk stays as it is.
+
+    What a draw says of a row is a function of the features that the trunk gives.
+    """
+    trunk = None if trunk is None else replace(trunk, trained=frozenset())
     if len(head) > MOST_LOGITS:
         return Beginning(trunk, head, draws)
     x = x[evenly(len(x), LOOKED)]

@@ -65,9 +65,8 @@ class NetworkTrunk(DefaultTrunk):
     kind = "network"
     #: Where training begins, in a report, and why.
     begins = "network", "the operations of its teacher's network are known"
-    #: Whether what it gives to the small network stays while it is trained; then it has
-    #: ``moments_at`` and ``from_moments``.
-    stays = False
+    #: Whether it has ``moments_at``, which gives what it reads, and ``from_moments``.
+    reads_once = False
     #: Whether the student begins with what one normal logit averages to, which is exact.
     has_one_logit = False
     #: Whether it begins with all moments of what the posterior says, if that is normal.
@@ -119,6 +118,12 @@ class NetworkTrunk(DefaultTrunk):
         plain = {"kind": kind, "input_shape": list(x.shape[1:]), "network": network}
         sizes = {"size": size - 1, "outputs": outputs, "rank": rank, "hidden": [width] * 2}
         return {**plain, **sizes, **({"projected": True} if start.projected else {})}
+
+    @property
+    def stays(self) -> bool:
+        """Whether no weight that is trained changes what it reads, which is read once then."""
+        trained = () if self.network is None else self.network.parameters()
+        return self.reads_once and next(iter(trained), None) is None
 
     def merges(self, rows: int = MANY) -> bool:
         """Whether linear heads and the first layer had better read so many rows in one product."""
@@ -232,7 +237,7 @@ class MomentsTrunk(NetworkTrunk):
 
     kind = "moments"
     begins = "moments", "the posterior is a Gaussian process, or over a linear head"
-    read_by_first = "scale"
+    reads_once, read_by_first = True, "scale"
     mean: Tensor
     factor: Tensor
 
@@ -300,12 +305,6 @@ class MomentsTrunk(NetworkTrunk):
     def _beside_moments(self, z: Tensor, x: Tensor) -> Tensor:
         """What the small network reads beside the moments, bent for heavy tails."""
         return z.asinh()
-
-    @property
-    def stays(self) -> bool:  # type: ignore[override]
-        """Whether no weight that is trained changes what the small network reads."""
-        trained = () if self.network is None else self.network.parameters()
-        return next(iter(trained), None) is None
 
     def moments_at(self, x: Tensor) -> Tensor:
         """What the small network reads and what the heads read beside its features ``(N, R)``."""
@@ -407,7 +406,7 @@ class TemperedTrunk(NetworkTrunk):
 
     kind = "tempered"
     begins = MomentsTrunk.begins
-    read_by_first = "scale"
+    reads_once, read_by_first = True, "scale"
     factor: Tensor
     rest: Tensor
 
@@ -464,12 +463,22 @@ class TemperedTrunk(NetworkTrunk):
         z = self.standardize(features)
         return [z, self.average(z).clamp_min(LEAST).log()], features.to(z.dtype)
 
+    def moments_at(self, x: Tensor) -> Tensor:
+        """What the small network reads, log v, and the features ``(N, 2 F + 2)``."""
+        read, plain = self._read(x)
+        return torch.cat([self.scale(torch.cat(read, -1)), read[1], plain], -1)
+
+    def from_moments(self, moments: Tensor) -> Tensor:
+        """Features ``(N, H + F + 3)``, from what :meth:`moments_at` gives."""
+        size = moments.shape[1] // 2
+        read, spread, plain = moments.split([size, 1, size - 1], 1)
+        small = self.layers(read)
+        t = (MOST_TEMPERATURE * self.temperature(small).tanh()).exp()
+        return torch.cat([small, spread, spread.square(), t * plain, t], -1)
+
     def forward(self, x: Tensor) -> Tensor:
         """Features ``(N, H + F + 3)``."""
-        read, plain = self._read(x)
-        small = self.layers(self.scale(torch.cat(read, -1)))
-        t = (MOST_TEMPERATURE * self.temperature(small).tanh()).exp()
-        return torch.cat([small, read[1], read[1].square(), t * plain, t], -1)
+        return self.from_moments(self.moments_at(x))
 
 
 #: Trunks by the "kind" of their descriptions.
