@@ -7,7 +7,7 @@ from the draws alone, and a logarithm and its exponential cancel.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import getitem
 from typing import Any, NamedTuple
 
@@ -56,6 +56,10 @@ _HOLDS: dict[Any, Callable[[Ends, float], bool]] = {
     aten.le.Scalar: lambda ends, c: ends.high <= c,
     aten.lt.Scalar: lambda ends, c: ends.high < c,
 }
+_NOT_NEGATIVE = {
+    getattr(aten, name).default for name in ("exp", "softplus", "relu", "abs", "square", "sqrt")
+}
+_EXTREMES = {aten.aminmax.default, aten.amin.default, aten.amax.default}
 
 
 def simplify(program: fx.GraphModule, valid: int | None, fixed: set[fx.Node]) -> None:
@@ -76,7 +80,7 @@ def simplify(program: fx.GraphModule, valid: int | None, fixed: set[fx.Node]) ->
                     break
     if valid is not None:
         ends = next(node for node in graph.nodes if node.op == "output")
-        _leave_out(ends.args[0][valid])
+        _leave_out(ends.args[0][valid], fixed)
     graph.eliminate_dead_code()
 
 
@@ -215,46 +219,125 @@ def _unclipped(node: fx.Node) -> fx.Node:
 # What is asked of numbers ------------------------------------------------------------------------
 
 
-def _leave_out(valid: fx.Node) -> None:
-    """Ask of numbers that can only fail by being NaN whether they are, once."""
-    stack = args(valid)[0] if valid.target is aten.all.default else None
-    if not isinstance(stack, fx.Node) or stack.target is not aten.stack.default:
-        return
-    left: dict[fx.Node, fx.Node] = {}  # in order, each once
-    for asked in args(stack)[0]:
+#: Operations that give NaN wherever one of the numbers that they are given is NaN.
+_PASSES_NAN = (POINTWISE - {aten.pow.Tensor_Scalar}) | {
+    *_VIEWS,
+    *(getattr(aten, name).default for name in ("mm", "bmm", "addmm", "baddbmm", "stack", "cat")),
+    *(getattr(aten, name).default for name in ("permute", "unsqueeze", "_softmax", "_log_softmax")),
+    *(aten.transpose.int, aten.rsub.Scalar, aten.sum.default, aten.sum.dim_IntList),
+}
+_ALL = {aten.all.default, aten.all.dim, aten.all.dims}
+_BOTH = {aten.bitwise_and.Tensor, aten.logical_and.default}
+
+
+def _asked_of(valid: fx.Node) -> list[fx.Node]:
+    """What must hold everywhere for this to hold everywhere, each once."""
+    if valid.target in _ALL or is_view(valid):
+        return _asked_of(args(valid)[0])
+    if valid.target in _BOTH or valid.target is aten.stack.default:
+        each = args(valid)[0] if valid.target is aten.stack.default else args(valid)
+        return list(dict.fromkeys(one for node in each for one in _asked_of(node)))
+    return [valid]
+
+
+def _leave_out(valid: fx.Node, fixed: set[fx.Node]) -> None:
+    """Ask of numbers that can only fail by being NaN whether they are, once, and of others once."""
+    numbers: dict[fx.Node, None] = {}  # in order, each once
+    others: dict[Any, fx.Node] = {}
+    for asked in _asked_of(valid):
         of = _only_nan(asked)
-        left[asked if of is None else _is_number(stack, of)] = asked
-    found = list({_key(node): node for node in left}.values())
-    if len(found) == 1:
-        valid.replace_all_uses_with(found[0])
-    else:
-        stack.args = (found,)
+        if of is None:
+            others[asked.target, _seen_by(asked), *args(asked)[1:]] = asked
+        elif math.isnan(_filled_with(of)) and of.meta["dtype"].is_floating_point:
+            numbers[of] = None
+    implied = _upstream([*numbers, *map(_seen_by, others.values())])
+    ends: tuple[list[fx.Node], list[fx.Node]] = [], []
+    for of in numbers:
+        if of not in implied:
+            ends[of in fixed].append(of)
+    found = [_are_numbers(valid, group) for group in ends if group]
+    found += [e if e.meta.get("sizes") == () else _all(valid, e) for e in others.values()]
+    valid.replace_all_uses_with(together(valid, found))
 
 
-def _key(node: fx.Node) -> Any:
-    total = args(node)[0] if node.target is aten.eq.Tensor else None
-    return (
-        args(total)[0] if isinstance(total, fx.Node) and total.target is aten.sum.default else node
-    )
+def together(before: fx.Node, asked: Sequence[fx.Node]) -> fx.Node:
+    """Whether all of these hold, which are numbers."""
+    if len(asked) == 1:
+        return asked[0]
+    stack = new_node(before, aten.stack.default, (list(asked),), asked[0])
+    del stack.meta["sizes"]
+    return _all(before, stack)
 
 
-def _is_number(before: fx.Node, of: fx.Node) -> fx.Node:
-    total = new_node(before, aten.sum.default, (of,), of, sizes=())
+def apart(valid: fx.Node) -> list[fx.Node]:
+    """What :func:`together` has put together."""
+    stack = args(valid)[0] if valid.target is aten.all.default else valid
+    return list(args(stack)[0]) if stack.target is aten.stack.default else [valid]
+
+
+def _all(before: fx.Node, of: fx.Node) -> fx.Node:
+    return new_node(before, aten.all.default, (of,), of, sizes=(), dtype=torch.bool)
+
+
+def _upstream(nodes: Sequence[fx.Node]) -> set[fx.Node]:
+    """What is no NaN, because what follows from it is none."""
+    found: set[fx.Node] = set()
+    left = list(nodes)
+    while left:
+        node = left.pop()
+        if node.target in _PASSES_NAN:
+            new = {each for one in node.all_input_nodes for each in (one, _base(one))} - found
+            found |= new
+            left += new
+    return found
+
+
+def _are_numbers(before: fx.Node, of: Sequence[fx.Node]) -> fx.Node:
+    """Whether no number of these is NaN."""
+    total: fx.Node | None = None
+    for each in of:
+        own = new_node(before, aten.sum.default, (each,), each, sizes=())
+        total = own if total is None else new_node(before, aten.add.Tensor, (total, own), own)
+    assert total is not None
     return new_node(before, aten.eq.Tensor, (total, total), total, dtype=torch.bool)
 
 
+def _seen_by(asked: fx.Node) -> fx.Node:
+    """Numbers that a comparison, or one of their extremes, looks at."""
+    seen: fx.Node = args(asked)[0]
+    if seen.target is getitem:
+        seen = args(seen)[0]
+    whole = seen.target in _EXTREMES and len(args(seen)) == 1 and not seen.kwargs
+    return _base(args(seen)[0]) if whole else _base(seen)
+
+
 def _only_nan(asked: fx.Node) -> fx.Node | None:
-    """Numbers between known ends of which a comparison holds, unless one of them is NaN."""
+    """Numbers of which this holds, unless one of them is NaN."""
+    if asked.target is aten.eq.Tensor and args(asked)[0] is args(asked)[1]:
+        total = args(asked)[0]
+        return _base(args(total)[0] if total.target is aten.sum.default else total)
+    if asked.target is aten.lt.Scalar and (probs := _normalised_by(args(asked)[0])) is not None:
+        return probs
     holds = _HOLDS.get(asked.target)
-    if holds is None:
+    ends = None if holds is None else _ends(_seen_by(asked))
+    known = holds is not None and ends is not None and holds(ends, args(asked)[1])
+    return ends.of if known and ends else None
+
+
+def _normalised_by(error: fx.Node) -> fx.Node | None:
+    """Probabilities that were divided by their sum, of ``|sum - 1|``."""
+    total = args(error)[0] if error.target is aten.abs.default else None
+    if total is None or total.target is not aten.sub.Tensor or args(total)[1] != 1:
         return None
-    extreme = args(asked)[0]
-    if extreme.target is getitem:
-        extreme = args(extreme)[0]
-    if extreme.target not in (aten.aminmax.default, aten.amin.default, aten.amax.default):
+    if (total := args(total)[0]).target is not aten.sum.dim_IntList:
         return None
-    ends = None if len(args(extreme)) > 1 or extreme.kwargs else _ends(args(extreme)[0])
-    return None if ends is None or not holds(ends, args(asked)[1]) else ends.of
+    probs = args(total)[0]
+    if _sums_to_one(total):
+        return _base(probs)
+    if probs.target is not aten.div.Tensor or not isinstance(whole := args(probs)[1], fx.Node):
+        return None
+    same = args(whole)[:2] == (args(probs)[0], args(total)[1])
+    return _base(probs) if same and whole.target is aten.sum.dim_IntList else None
 
 
 def args(node: fx.Node) -> tuple[Any, ...]:
@@ -275,6 +358,13 @@ def _base(node: fx.Node) -> fx.Node:
     return node
 
 
+def _filled_with(node: fx.Node) -> float:
+    """The number that all of a node's are, NaN where it is not known."""
+    if node.target is aten.full.default:
+        return float(args(node)[1])
+    return 0.0 if node.target is aten.zeros.default else math.nan
+
+
 def _ends(node: fx.Node) -> Ends | None:
     node = _base(node)
     if node.target in _CLIPS:
@@ -287,8 +377,14 @@ def _ends(node: fx.Node) -> Ends | None:
         return ends and Ends(-ends.high, -ends.low, ends.of)
     if node.target in (aten.sigmoid.default, aten._softmax.default):
         return Ends(0.0, 1.0, node)
-    if node.target is aten.exp.default:
+    if not math.isnan(value := _filled_with(node)):
+        return Ends(value, value, node)
+    if node.target in _NOT_NEGATIVE:
         return Ends(0.0, math.inf, node)
+    if node.target in (aten.add.Tensor, aten.add.Scalar) and not node.kwargs:
+        ends, by = _ends(args(node)[0]), args(node)[1]
+        known = ends is not None and isinstance(by, int | float)
+        return Ends(ends.low + by, ends.high + by, ends.of) if known and ends else None
     if node.target is aten.sum.dim_IntList and _sums_to_one(node):
         return Ends(0.5, 2.0, _base(args(node)[0]))
     return None
