@@ -1,14 +1,13 @@
 """Operations of a recorded program in another order or number, with the same result to rounding.
 
-What is asked of numbers that cannot be otherwise is left out, an index is taken after what follows
-from the draws alone, and a logarithm and its exponential cancel.
+An index is taken after what follows from the draws alone, and a logarithm and its exponential
+cancel.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from operator import getitem
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +15,7 @@ from torch import fx
 
 aten = torch.ops.aten
 #: Operations that change nothing where they keep the sizes.
-_VIEWS = {
+VIEWS = {
     aten.view.default,
     aten._unsafe_view.default,
     aten.expand.default,
@@ -50,24 +49,16 @@ class Ends(NamedTuple):
 
 
 _CLIPS = {aten.clamp_min.default: max, aten.clamp_max.default: min}
-_HOLDS: dict[Any, Callable[[Ends, float], bool]] = {
-    aten.ge.Scalar: lambda ends, c: ends.low >= c,
-    aten.gt.Scalar: lambda ends, c: ends.low > c,
-    aten.le.Scalar: lambda ends, c: ends.high <= c,
-    aten.lt.Scalar: lambda ends, c: ends.high < c,
-}
 _NOT_NEGATIVE = {
     getattr(aten, name).default for name in ("exp", "softplus", "relu", "abs", "square", "sqrt")
 }
-_EXTREMES = {aten.aminmax.default, aten.amin.default, aten.amax.default}
 
 
-def simplify(program: fx.GraphModule, valid: int | None, fixed: set[fx.Node]) -> None:
+def simplify(program: fx.GraphModule, fixed: set[fx.Node]) -> None:
     """Rewrite a program in place.
 
     Args:
         program: A graph of aten operations, with "sizes" and "dtype" in the meta of its nodes.
-        valid: Which of its outputs is whether all holds that is asked of numbers.
         fixed: What follows from draws and constants alone.
     """
     graph = program.graph
@@ -78,9 +69,6 @@ def simplify(program: fx.GraphModule, valid: int | None, fixed: set[fx.Node]) ->
                 if found is not None:
                     node.replace_all_uses_with(found)
                     break
-    if valid is not None:
-        ends = next(node for node in graph.nodes if node.op == "output")
-        _leave_out(ends.args[0][valid], fixed)
     graph.eliminate_dead_code()
 
 
@@ -101,10 +89,10 @@ def _normalised(node: fx.Node, fixed: set[fx.Node]) -> fx.Node | None:
     probs, total = args(node)
     is_sum = isinstance(total, fx.Node) and total.target is aten.sum.dim_IntList
     kept = is_sum and len(args(total)) > 2 and args(total)[2] is True and not total.kwargs
-    return probs if kept and args(total)[0] is probs and _sums_to_one(total) else None
+    return probs if kept and args(total)[0] is probs and sums_to_one(total) else None
 
 
-def _sums_to_one(total: fx.Node) -> bool:
+def sums_to_one(total: fx.Node) -> bool:
     """Whether a sum is that of a softmax over its axis."""
     probs, dims = args(total)[0], args(total)[1]
     known = len(dims) == 1 and "sizes" in probs.meta
@@ -216,130 +204,6 @@ def _unclipped(node: fx.Node) -> fx.Node:
     return node
 
 
-# What is asked of numbers ------------------------------------------------------------------------
-
-
-#: Operations that give NaN wherever one of the numbers that they are given is NaN.
-_PASSES_NAN = (POINTWISE - {aten.pow.Tensor_Scalar}) | {
-    *_VIEWS,
-    *(getattr(aten, name).default for name in ("mm", "bmm", "addmm", "baddbmm", "stack", "cat")),
-    *(getattr(aten, name).default for name in ("permute", "unsqueeze", "_softmax", "_log_softmax")),
-    *(aten.transpose.int, aten.rsub.Scalar, aten.sum.default, aten.sum.dim_IntList),
-}
-_ALL = {aten.all.default, aten.all.dim, aten.all.dims}
-_BOTH = {aten.bitwise_and.Tensor, aten.logical_and.default}
-
-
-def _asked_of(valid: fx.Node) -> list[fx.Node]:
-    """What must hold everywhere for this to hold everywhere, each once."""
-    if valid.target in _ALL or is_view(valid):
-        return _asked_of(args(valid)[0])
-    if valid.target in _BOTH or valid.target is aten.stack.default:
-        each = args(valid)[0] if valid.target is aten.stack.default else args(valid)
-        return list(dict.fromkeys(one for node in each for one in _asked_of(node)))
-    return [valid]
-
-
-def _leave_out(valid: fx.Node, fixed: set[fx.Node]) -> None:
-    """Ask of numbers that can only fail by being NaN whether they are, once, and of others once."""
-    numbers: dict[fx.Node, None] = {}  # in order, each once
-    others: dict[Any, fx.Node] = {}
-    for asked in _asked_of(valid):
-        of = _only_nan(asked)
-        if of is None:
-            others[asked.target, _seen_by(asked), *args(asked)[1:]] = asked
-        elif math.isnan(_filled_with(of)) and of.meta["dtype"].is_floating_point:
-            numbers[of] = None
-    implied = _upstream([*numbers, *map(_seen_by, others.values())])
-    ends: tuple[list[fx.Node], list[fx.Node]] = [], []
-    for of in numbers:
-        if of not in implied:
-            ends[of in fixed].append(of)
-    found = [_are_numbers(valid, group) for group in ends if group]
-    found += [e if e.meta.get("sizes") == () else _all(valid, e) for e in others.values()]
-    valid.replace_all_uses_with(together(valid, found))
-
-
-def together(before: fx.Node, asked: Sequence[fx.Node]) -> fx.Node:
-    """Whether all of these hold, which are numbers."""
-    if len(asked) == 1:
-        return asked[0]
-    stack = new_node(before, aten.stack.default, (list(asked),), asked[0])
-    del stack.meta["sizes"]
-    return _all(before, stack)
-
-
-def apart(valid: fx.Node) -> list[fx.Node]:
-    """What :func:`together` has put together."""
-    stack = args(valid)[0] if valid.target is aten.all.default else valid
-    return list(args(stack)[0]) if stack.target is aten.stack.default else [valid]
-
-
-def _all(before: fx.Node, of: fx.Node) -> fx.Node:
-    return new_node(before, aten.all.default, (of,), of, sizes=(), dtype=torch.bool)
-
-
-def _upstream(nodes: Sequence[fx.Node]) -> set[fx.Node]:
-    """What is no NaN, because what follows from it is none."""
-    found: set[fx.Node] = set()
-    left = list(nodes)
-    while left:
-        node = left.pop()
-        if node.target in _PASSES_NAN:
-            new = {each for one in node.all_input_nodes for each in (one, _base(one))} - found
-            found |= new
-            left += new
-    return found
-
-
-def _are_numbers(before: fx.Node, of: Sequence[fx.Node]) -> fx.Node:
-    """Whether no number of these is NaN."""
-    total: fx.Node | None = None
-    for each in of:
-        own = new_node(before, aten.sum.default, (each,), each, sizes=())
-        total = own if total is None else new_node(before, aten.add.Tensor, (total, own), own)
-    assert total is not None
-    return new_node(before, aten.eq.Tensor, (total, total), total, dtype=torch.bool)
-
-
-def _seen_by(asked: fx.Node) -> fx.Node:
-    """Numbers that a comparison, or one of their extremes, looks at."""
-    seen: fx.Node = args(asked)[0]
-    if seen.target is getitem:
-        seen = args(seen)[0]
-    whole = seen.target in _EXTREMES and len(args(seen)) == 1 and not seen.kwargs
-    return _base(args(seen)[0]) if whole else _base(seen)
-
-
-def _only_nan(asked: fx.Node) -> fx.Node | None:
-    """Numbers of which this holds, unless one of them is NaN."""
-    if asked.target is aten.eq.Tensor and args(asked)[0] is args(asked)[1]:
-        total = args(asked)[0]
-        return _base(args(total)[0] if total.target is aten.sum.default else total)
-    if asked.target is aten.lt.Scalar and (probs := _normalised_by(args(asked)[0])) is not None:
-        return probs
-    holds = _HOLDS.get(asked.target)
-    ends = None if holds is None else _ends(_seen_by(asked))
-    known = holds is not None and ends is not None and holds(ends, args(asked)[1])
-    return ends.of if known and ends else None
-
-
-def _normalised_by(error: fx.Node) -> fx.Node | None:
-    """Probabilities that were divided by their sum, of ``|sum - 1|``."""
-    total = args(error)[0] if error.target is aten.abs.default else None
-    if total is None or total.target is not aten.sub.Tensor or args(total)[1] != 1:
-        return None
-    if (total := args(total)[0]).target is not aten.sum.dim_IntList:
-        return None
-    probs = args(total)[0]
-    if _sums_to_one(total):
-        return _base(probs)
-    if probs.target is not aten.div.Tensor or not isinstance(whole := args(probs)[1], fx.Node):
-        return None
-    same = args(whole)[:2] == (args(probs)[0], args(total)[1])
-    return _base(probs) if same and whole.target is aten.sum.dim_IntList else None
-
-
 def args(node: fx.Node) -> tuple[Any, ...]:
     """What an operation is given."""
     return node.args
@@ -347,46 +211,46 @@ def args(node: fx.Node) -> tuple[Any, ...]:
 
 def between(node: fx.Node, low: float, high: float) -> bool:
     """Whether all numbers of a node are known to be there, or NaN."""
-    ends = _ends(node)
+    ends = ends_of(node)
     return ends is not None and low <= ends.low and ends.high <= high
 
 
-def _base(node: fx.Node) -> fx.Node:
+def base_of(node: fx.Node) -> fx.Node:
     """What a view is one of."""
     while node.op == "call_function" and getattr(node.target, "is_view", False):
         node = args(node)[0]
     return node
 
 
-def _filled_with(node: fx.Node) -> float:
+def filled_with(node: fx.Node) -> float:
     """The number that all of a node's are, NaN where it is not known."""
     if node.target is aten.full.default:
         return float(args(node)[1])
     return 0.0 if node.target is aten.zeros.default else math.nan
 
 
-def _ends(node: fx.Node) -> Ends | None:
-    node = _base(node)
+def ends_of(node: fx.Node) -> Ends | None:
+    node = base_of(node)
     if node.target in _CLIPS:
-        ends, at = _ends(args(node)[0]), args(node)[1]
+        ends, at = ends_of(args(node)[0]), args(node)[1]
         return ends and Ends(
             _CLIPS[node.target](ends.low, at), _CLIPS[node.target](ends.high, at), ends.of
         )
     if node.target is aten.neg.default:
-        ends = _ends(args(node)[0])
+        ends = ends_of(args(node)[0])
         return ends and Ends(-ends.high, -ends.low, ends.of)
     if node.target in (aten.sigmoid.default, aten._softmax.default):
         return Ends(0.0, 1.0, node)
-    if not math.isnan(value := _filled_with(node)):
+    if not math.isnan(value := filled_with(node)):
         return Ends(value, value, node)
     if node.target in _NOT_NEGATIVE:
         return Ends(0.0, math.inf, node)
     if node.target in (aten.add.Tensor, aten.add.Scalar) and not node.kwargs:
-        ends, by = _ends(args(node)[0]), args(node)[1]
+        ends, by = ends_of(args(node)[0]), args(node)[1]
         known = ends is not None and isinstance(by, int | float)
         return Ends(ends.low + by, ends.high + by, ends.of) if known and ends else None
-    if node.target is aten.sum.dim_IntList and _sums_to_one(node):
-        return Ends(0.5, 2.0, _base(args(node)[0]))
+    if node.target is aten.sum.dim_IntList and sums_to_one(node):
+        return Ends(0.5, 2.0, base_of(args(node)[0]))
     return None
 
 
@@ -419,7 +283,7 @@ def _is_same(node: fx.Node, source: fx.Node) -> bool:
     if node.target is aten.clone.default and any(map(_reads_memory, node.users)):
         return False
     copied = node.target is aten._to_copy.default and set(node.kwargs) <= {"dtype", "device"}
-    return copied or node.target is aten.copy.default or node.target in _VIEWS
+    return copied or node.target is aten.copy.default or node.target in VIEWS
 
 
 def _reads_memory(node: fx.Node) -> bool:
@@ -428,7 +292,7 @@ def _reads_memory(node: fx.Node) -> bool:
 
 
 def is_view(node: fx.Node) -> bool:
-    return node.target in _VIEWS or bool(getattr(node.target, "is_view", False))
+    return node.target in VIEWS or bool(getattr(node.target, "is_view", False))
 
 
 def is_random(node: fx.Node) -> bool:

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from pyro_opu.programs.agreement import gaps
 from pyro_opu.programs.algebra import is_simplex, output
-from pyro_opu.programs.bound import Bound, Pace
+from pyro_opu.programs.bound import Bound
+from pyro_opu.programs.pace import Pace
 from pyro_opu.programs.recorded import VALID, Recorded, few
 from pyro_opu.programs.recorder import NotRecorded, NotValid, Together
 from pyro_opu.programs.vmap import Draws

@@ -14,8 +14,9 @@ from pyro_opu.programs.agreement import compare
 from pyro_opu.programs.algebra import output
 from pyro_opu.programs.apart import row_axes
 from pyro_opu.programs.asked import all_hold, later
-from pyro_opu.programs.bound import Bound, Pace, put
+from pyro_opu.programs.bound import Bound, put
 from pyro_opu.programs.forms import Call
+from pyro_opu.programs.pace import Pace
 from pyro_opu.programs.recorded import VALID, Recorded, few
 from pyro_opu.programs.recorder import Together
 from pyro_opu.programs.sites import arguments_of, unwrap
