@@ -12,6 +12,9 @@ them for later, and a process of many classes that holds 0.1 GB grows to 1 GB by
 ``distill`` sees its inputs a batch at a time: S is the number of draws in a step, and 50 steps have
 every kind of block in them. ``fidelity`` goes over all inputs in chunks; with many classes a chunk
 takes seconds, so the N of those rows is smaller, and the peak is that of the first few chunks.
+
+The second table has a default student, of 20 steps, of a million rows, of 10,000 columns, and of
+10,000 classes.
 """
 
 from __future__ import annotations
@@ -50,6 +53,8 @@ ROWS = (
     ("fidelity", 60, 1000, 2),
     ("fidelity", 60, 1000, 8),
 )
+#: N, D, C and S of a regression that is distilled by default, but for its steps.
+SHAPES = ((1_000_000, 20, 2, 200), (2000, 10_000, 2, 100), (1000, 20, 10_000, 20))
 QUICK = (("distill", 2000, 10, 16), ("fidelity", 20, 10, 10))
 #: Freed tensors of so many bytes and more are given back.
 GIVEN_BACK = {"MALLOC_MMAP_THRESHOLD_": str(2**16)}
@@ -61,6 +66,9 @@ def main() -> None:
     options.add_argument("--of", nargs=4, help=argparse.SUPPRESS)
     args = options.parse_args()
     torch.set_num_threads(1)
+    if args.of and args.of[0].isdigit():
+        print(of_shape(*map(int, args.of)))
+        return
     if args.of:
         print(one(args.of[0], *map(int, args.of[1:]), steps=50))
         return
@@ -75,8 +83,16 @@ def main() -> None:
         row = {"call": what, "S": S, "N": inputs, "C": classes, "chunk": chunk}
         rows.append({**row, "S N C in float32, MB": held, "peak, MB": peak, "share": peak / held})
         say({"so far": rows[-1:]})
+    shapes: list[dict] = []
+    for shape in () if args.quick else SHAPES:
+        found: dict = dict(zip(("N", "D", "C", "S"), shape, strict=True))
+        data = shape[0] * shape[1] * 4 / 1e6
+        peak = in_a_process("benchmarks.memory", "--of", *map(str, shape))
+        shapes.append({**found, "data, MB": data, "peak, MB": peak})
+        say({"so far": shapes[-1:]})
     del args.of
-    finish(__file__, args, {"Peak memory": rows}, features=FEATURES)
+    tables = {"Peak memory": rows, "Peak of other shapes": shapes}
+    finish(__file__, args, {name: each for name, each in tables.items() if each}, features=FEATURES)
 
 
 def one(what: str, inputs: int, classes: int, chunk: int, *, steps: int) -> float:
@@ -107,6 +123,22 @@ def one(what: str, inputs: int, classes: int, chunk: int, *, steps: int) -> floa
 
     judge(1)
     return peak_of(lambda: judge(inputs))
+
+
+def of_shape(inputs: int, features: int, classes: int, draws: int) -> float:
+    """Megabytes that a default student of 20 steps takes beside its data."""
+
+    def distil(inputs: int, features: int, classes: int) -> Callable[[], object]:
+        torch.manual_seed(0)
+        wide = () if classes == 2 else (classes,)
+        weight = torch.randn(draws, features, *wide) / features**0.5
+        samples = {"weight": weight, "bias": torch.zeros(draws, *wide)}
+        predictive = Predictive(logistic_regression(classes), samples)
+        x = torch.randn(inputs, features)
+        return lambda: pyro_opu.distill(predictive, x, num_steps=20, seed=0, progress=False)
+
+    distil(64, 8, 3)()
+    return peak_of(distil(inputs, features, classes))
 
 
 def in_a_process(module: str, *arguments: str) -> float:

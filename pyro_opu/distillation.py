@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from pyro_opu.choosing import GuideName, LossName, choice_of
+from pyro_opu.guides.base import student_at
 from pyro_opu.inputs import InputLike
 from pyro_opu.objectives import Adversarial, Objective
 from pyro_opu.predictive import OnePassPredictive
@@ -119,7 +120,8 @@ def distill(
             once, at most 2^14, 2^16 or 2^18 of them. A student that reads the logits
             classes, or begins as near as 1,000 draws, gets the quick ones; one in closed form that
             is excellent as it begins takes none, unless "thorough", steps or a ``loss`` are asked
-            for. Or about so many seconds for all, by a trial: another run then takes other steps.
+            for. Or so many seconds from the call to the return, by a clock: another run then takes
+            other steps, and too few seconds are warned of.
         num_steps: Steps in all, in place of those of ``effort``, at most: the closed-form ones end
             early where the held-out energy distance no longer falls.
         seed: Fixes everything random, in several threads at once too; by default it is drawn from
@@ -160,8 +162,10 @@ def distill(
     """
     training = replace(training, num_steps=training.steps(num_steps))
     request = Request(effort, training, guide, start)
-    keep = not request.single_draw
-    with run_of(source, x, seed, device, checkpoint, progress, callback, keep=keep) as run:
+    clock, keep = request.clock, not request.single_draw
+    with run_of(
+        source, x, seed, device, checkpoint, progress, callback, keep=keep, clock=clock
+    ) as run:
         x, form = run.inputs.tensor, run.inputs.form
         with run.random.borrowed():
             # The teacher, and its draws at rows that judge, which are the same for all guides.
@@ -176,8 +180,22 @@ def distill(
             policy = transfer_for(
                 rest, transfer, form, teacher.stream, in_steps=teacher.in_steps, codes=codes
             )
-            label = partial(label_rows, teacher, device=run.device, progress=run.progress)
-            judge = label(some, tuned.VALIDATION_NUMBERS, "held out", queries=request.judging)
+            timer = partial(run.timer, tuned.JUDGING_SHARE) if clock.runs else None
+            label = partial(
+                label_rows,
+                teacher,
+                device=run.device,
+                progress=run.progress,
+                thrift=request.thrift,
+                timer=timer,
+            )
+            judge = label(
+                some,
+                tuned.VALIDATION_NUMBERS,
+                "held out",
+                queries=request.judging,
+                timer=timer and partial(timer, ranks=run.ranks),
+            )
             mixing = check_mixing(teacher, judge.x.to(x.device), judge.draws)
             sampler = run.sampler(policy, rest, judge.x)
             # The student, what it descends, and the numbers of the run.
@@ -195,7 +213,9 @@ def distill(
                 rests, near = at_rest(chosen, judge, request.law_is_open, run.ranks)
             plan = AT_REST
             if not rests:
-                plan = plan_of(request, student, *losses, teacher, rest, judge, run.ranks, near)
+                plan = plan_of(
+                    request, student, *losses, teacher, rest, judge, run.ranks, near, run.progress
+                )
             asked = teacher.draws_apart if request.single_draw else teacher.draws
             ask = at_made_up_inputs(asked)
             batches = Batches(ask, sampler, plan, run.device, teacher.max_draws, run.ranks)
@@ -214,7 +234,7 @@ def distill(
         queries = teacher.queries + (0 if held is None else held.queries)
         spent = work(
             report["history"],
-            plan.num_steps,
+            None if clock.runs else plan.num_steps,
             queries=sum(run.ranks.all_gather(queries)),
             seconds=time.perf_counter() - request.begun,
             teacher_seconds=teacher.seconds,
@@ -222,6 +242,8 @@ def distill(
         report |= run.ranks.broadcast(chosen.earlier | judge.summary(answering) | {"spent": spent})
         if run.ranks.first:
             warn_of_worthless(report)
+        answered = partial(student_at, answering.eval())
+        novel = run.some(x, answered, tuned.NOVELTY_SHARE, tuned.FEWEST_ROWS)
     fast = student_of(
         answering,
         teacher,
@@ -239,4 +261,6 @@ def distill(
             **report,
         },
     )
-    return with_novelty(fast, x)
+    fast = with_novelty(fast, novel)
+    clock.check()
+    return fast

@@ -13,6 +13,7 @@ from pyro.infer import Predictive
 from quick_distill import inputs
 from torch import Tensor
 
+from pyro_opu.training import tuned
 from pyro_opu.transfer import HeldOut
 
 pytestmark = pytest.mark.usefixtures("brief")
@@ -101,3 +102,19 @@ def test_a_real_y_is_taught_by_pairs() -> None:
     answer = fast.normal(inputs())
     assert float(answer.log_epistemic.exp().mean()) == pytest.approx(0.25, rel=0.1)
     assert float(answer.log_aleatoric.exp().mean()) == pytest.approx(0.09, rel=0.05)
+
+
+def test_a_quick_run_asks_a_quarter_of_a_default_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a tenth of the steps, and half of the labels, of both."""
+    w, x, found = torch.randn(500, 3, 3), torch.randn(300, 3), []
+
+    def teacher(x: Tensor, num_draws: int) -> Tensor:
+        found[-1] += len(x) * num_draws
+        return (x @ w[torch.randint(500, (num_draws,))]).softmax(-1)
+
+    for effort, steps, most in (("quick", 100, 2**13), ("default", 300, 2**15)):
+        monkeypatch.setitem(tuned.EFFORTS, effort, (steps, most))
+        found.append(0)
+        run: Any = {"effort": effort, "transfer": HeldOut(), "seed": 0, "progress": False}
+        distill_flat(teacher, x, guide="dirichlet", **run)
+    assert found[0] <= 0.27 * found[1]

@@ -16,6 +16,8 @@ __all__ = ["Head", "features", "head_of", "heads_of", "under_draws"]
 _PRODUCTS = {"linear", "matmul", "mm", "addmm", "mv"}
 #: Draws of a head that are read at once.
 CHUNK = 256
+#: Features that are asked about at once.
+PROBES = 2**10
 #: Where a feature is asked about: at 1 the rounding of log probabilities, summed over 2,000
 #: features, moves a logit by .002.
 FAR = 2.0**6
@@ -23,13 +25,15 @@ FAR = 2.0**6
 LINEAR = 1e-4
 
 
-def features(found: Recorded, drawn: frozenset[str]) -> Iterator[tuple[list[int], Recorded | None]]:
+def features(
+    found: Recorded, deviations: frozenset[str]
+) -> Iterator[tuple[list[int], Recorded | None]]:
     """What products multiply: the steps, none for the inputs, and what leads to them.
 
     First all that the last products on every way to the answer multiply, then what each product
     does, the last first.
     """
-    several = sorted(_frontier(found, drawn))
+    several = sorted(_frontier(found, deviations))
     if several:
         yield several, found.until(several[0])
     for step in reversed(found.steps):
@@ -42,7 +46,7 @@ def features(found: Recorded, drawn: frozenset[str]) -> Iterator[tuple[list[int]
                 yield [], None
 
 
-def _frontier(found: Recorded, drawn: frozenset[str]) -> set[int]:
+def _frontier(found: Recorded, deviations: frozenset[str]) -> set[int]:
     """What the last products on the ways from inputs to answer multiply; none where one has none.
 
     What has no weights may be multiplied by numbers, too, and anything by deviations. On the way
@@ -58,11 +62,10 @@ def _frontier(found: Recorded, drawn: frozenset[str]) -> set[int]:
         before = {index: trunk for index, trunk in every.items() if trunk.reads_inputs()}
         others = {name for index in every.keys() - before for name in every[index].weights}
         times = step.name.startswith("mul.") and len(before) == 1
-        is_drawn = bool(drawn & {*others, *step.inputs("weight")})
+        deviates = bool(deviations & {*others, *step.inputs("weight")})
         for index, trunk in before.items():
-            fixed = is_drawn or not trunk.trained & set(trunk.weights)
-            ends = _is_product(step) and not drawn & set(trunk.weights)
-            if ends or (times and fixed):
+            fixed = deviates or not trunk.trained & set(trunk.weights)
+            if _is_product(step) or (times and fixed):
                 cut.add(index)
             elif index not in seen:
                 seen.add(index)
@@ -107,9 +110,13 @@ class Head:
 
     def probed(self) -> Tensor:
         """The head by asking at no feature and at every feature alone: right if it is linear."""
-        probes = torch.cat([FAR * torch.eye(self.size), torch.zeros(1, self.size)])
-        logits = self.logits(probes.to(self.rows[0]))
-        return torch.cat([(logits[:-1] - logits[-1]) / FAR, logits[-1:]]).mT
+        like = self.rows[0]
+        constant, found = self.logits(like.new_zeros(1, self.size)), []
+        for start in range(0, self.size, PROBES):
+            count = min(PROBES, self.size - start)
+            probes = FAR * torch.eye(count, self.size, dtype=like.dtype, device=like.device)
+            found.append((self.logits(probes.roll(start, 1)) - constant) / FAR)
+        return torch.cat([*found, constant]).mT
 
 
 def heads_of(read: Head, draws: dict[str, Tensor]) -> Tensor:

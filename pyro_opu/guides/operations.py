@@ -84,15 +84,9 @@ class Operations(nn.Module):
 
     @torch.no_grad()
     def start_at(self, weights: Iterable[Tensor]) -> None:
-        """Begin with these weights, in the order of the config.
-
-        Weights that decayed to subnormal numbers are 0: a convolution with a few takes three times
-        as long.
-        """
+        """Begin with these weights, in the order of the config."""
         for number, value in enumerate(weights):
-            own: Tensor = getattr(self.graph, f"w{number}").copy_(value)
-            if own.is_floating_point():
-                own.masked_fill_(own.abs() < torch.finfo(own.dtype).tiny, 0.0)
+            getattr(self.graph, f"w{number}").copy_(value)
 
     def forward(self, x: Tensor) -> Tensor:
         """What the last step gives."""

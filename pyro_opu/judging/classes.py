@@ -24,9 +24,9 @@ from pyro_opu.rng import seeded
 
 __all__ = ["CERTAINTY", "ClassJudge", "Measured", "class_of", "lead"]
 
-#: Student's draws per input that the energy distance is judged by, and those of a report, at least,
-#: that say where central intervals end.
-JUDGING_DRAWS, FEWEST_DRAWS = 256, 200
+#: Student's draws per input that the energy distance is judged by, at most and at least, about so
+#: many numbers in all; and those of a report, at least, that say where central intervals end.
+JUDGING_DRAWS, LEAST_DRAWS, JUDGING_NUMBERS, FEWEST_DRAWS = 256, 16, 2**23, 200
 #: Inputs of a class of certainty below which a student that rests is not judged there.
 FEW_INPUTS = 4
 #: Draws that the 1-Wasserstein distance between more than two classes is taken by, at most.
@@ -149,7 +149,9 @@ class ClassJudge(PartJudge[SimplexDistribution, Tensor]):
 
     def energy(self, answer: SimplexDistribution) -> Tensor:
         with seeded(0):  # two students are compared on the same noise
-            draws = answer.sample((JUDGING_DRAWS,))
+            numbers = answer.mean.numel()
+            most = max(LEAST_DRAWS, JUDGING_NUMBERS // numbers)
+            draws = answer.sample((min(JUDGING_DRAWS, most),))
         return self.marginals.energy_distance(draws)
 
     def energies(self, answer: SimplexDistribution) -> tuple[float, float]:

@@ -29,8 +29,9 @@ from pyro_opu.training import tuned
 from pyro_opu.training.choose import at_rest, choose_guide
 from pyro_opu.training.held_out import hold_out, label_rows
 from pyro_opu.training.options import Request
-from pyro_opu.training.plan import plan_of, trial
+from pyro_opu.training.plan import Pace, plan_of, trial
 from pyro_opu.training.run import run_of
+from pyro_opu.utils.chunks import some_rows
 from pyro_opu.utils.tables import table
 
 __all__ = ["Advice", "advise"]
@@ -165,12 +166,9 @@ def _teaching(
 ) -> float:
     """Seconds that labels and steps of a default distillation take, at most."""
     plan = plan_of(request, guide, *losses, teacher, x, judge, begins_near=near)
-    some = x[torch.arange(plan.batch_size, device=x.device) % len(x)]
-    draws = plan.label_draws or plan.warm_draws
-    label, step = trial(guide, losses[0], teacher.draws, some, draws)
-    inputs = plan.labelled or plan.num_steps * plan.batch_size
-    calibration = plan.calibration / teacher.num_outputs / draws
-    return tuned.STEP_SPENT * plan.num_steps * step + label * (inputs + calibration)
+    some, draws = some_rows(x, plan.batch_size), plan.draws_of_label
+    pace = Pace(*trial(guide, losses[0], teacher.draws, some, draws))
+    return sum(plan.seconds(pace, len(x), teacher.num_outputs))
 
 
 def _exact_ways(every: Any, teacher: BaseTeacher, draws: int) -> dict[str, Callable[[Tensor], Any]]:

@@ -202,12 +202,16 @@ class DistillationReport(dict[str, Any]):
         return f"the last quarter of the steps took {100 * last_gain(self):.0f} % off its KL"
 
 
-def work(history: list[dict[str, Any]], num_steps: int, **more: float) -> dict[str, Any]:
-    """The entry "spent": steps taken in all phases, those asked for, seconds and queries."""
+def work(history: list[dict[str, Any]], num_steps: int | None, **more: float) -> dict[str, Any]:
+    """The entry "spent": steps taken in all phases, those asked for, seconds and queries.
+
+    Where seconds were asked for, as many steps were as there was time for.
+    """
     taken: dict[str, int] = {}
     for record in history:
         taken[record["phase"]] = record["step"]
-    return {"steps": sum(taken.values()), "num_steps": num_steps, **more}
+    steps = sum(taken.values())
+    return {"steps": steps, "num_steps": steps if num_steps is None else num_steps, **more}
 
 
 def warn_of_worthless(report: Mapping[str, Any]) -> None:

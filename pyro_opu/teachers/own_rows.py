@@ -16,6 +16,8 @@ __all__ = ["MemorizedWarning", "OwnRows", "check_own_rows", "own_rows"]
 
 #: Rows that are asked at, and draws; rows among which their neighbours are found, and how many.
 ROWS, DRAWS, AMONG, NEIGHBOURS = 256, 64, 2048, 8
+#: Numbers in all draws, at once and together.
+NUMBERS, IN_ALL = 2**22, 2**25
 #: Fewer rows, or more columns, are not looked at: neighbours of images mixed pixel by pixel are no
 #: images.
 FEWEST, MOST_COLUMNS = 40, 128
@@ -56,14 +58,15 @@ def own_rows(teacher: BaseTeacher, x: Tensor) -> OwnRows | None:
         return None
     if not teacher.outcome.single:
         return None
+    count = min(DRAWS, teacher.max_draws or DRAWS)
     with seeded(0):
         among = x[torch.randperm(len(x), device=x.device)[:AMONG]]
-        rows = among[:ROWS]
+        rows = among[: min(ROWS, max(FEWEST, IN_ALL // (2 * count * teacher.num_outputs)))]
         beside = torch.where(torch.rand_like(rows) < 0.5, _neighbours(rows, among), rows)
         both = torch.cat([rows, beside])
-        draws = teacher.draws(both, min(DRAWS, teacher.max_draws or DRAWS)).double()
-    means = teacher.outcome.means(draws)
-    at, near = means.var(0).sum(-1).chunk(2)
+        blocks = both.split(max(1, NUMBERS // (count * teacher.num_outputs)))
+        means = (teacher.outcome.means(teacher.draws(rows, count).double()) for rows in blocks)
+        at, near = torch.cat([each.var(0).sum(-1) for each in means]).chunk(2)
     gap = near - at
     error = float(gap.std()) / math.sqrt(len(gap))
     if float(near.mean()) < STILL**2 or not error > 0:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from pyro_opu.checks import ArgumentError
 from pyro_opu.distributed import ALONE, Ranks
 from pyro_opu.guides.base import in_dtype_of
-from pyro_opu.guides.plug_in import NetworkTrunk
+from pyro_opu.guides.plug_in import MomentsTrunk
 from pyro_opu.objectives import Objective
 from pyro_opu.training import tuned
+from pyro_opu.training.clock import Countdown
 from pyro_opu.training.console import tracked
 from pyro_opu.training.plan import Plan
 
@@ -107,35 +108,58 @@ class Pool:
         return self.x.index_select(0, rows), statistics
 
 
+def joined_in_place(parts: Iterator[Tensor], rows: int) -> Tensor:
+    """Parts of so many rows in all, of which two are never held."""
+    whole, done = torch.empty(0), 0
+    for part in parts:
+        if not done:
+            whole = part.new_empty(rows, *part.shape[1:])
+        whole[done : done + len(part)] = part
+        done += len(part)
+    return whole
+
+
 @torch.no_grad()
 def labelled(
-    batches: Batches, objective: Objective, steps: int = 0, progress: bool = False
+    batches: Batches,
+    objective: Objective,
+    steps: int = 0,
+    progress: bool = False,
+    countdown: Countdown | None = None,
 ) -> Pool:
-    """The pool of this plan, after so many ``steps``; ``objective`` says what it keeps."""
+    """The pool of this plan, after so many ``steps``; ``objective`` says what it keeps.
+
+    It has fewer inputs where the ``countdown`` is over before, but as many as two batches.
+    """
     plan, share = batches.plan, batches.share
+    times = max(1, plan.labelled // share)
     # A stream moves on from call to call, so inputs are asked for as a run would ask.
-    x = torch.cat([batches.policy.sample(share) for _ in range(max(1, plan.labelled // share))])
+    x = joined_in_place((batches.policy.sample(share) for _ in range(times)), times * share)
     found: list[dict[str, Tensor]] = []
+    done = 0
     blocks = ((len(block), block) for block in x.split(plan.label_block))
     for block in tracked(blocks, "labelling", len(x), progress):
         draws = batches.ask(block, plan.label_draws).to(batches.device, torch.float32)
         found.append(objective.statistics(draws))
+        done += len(block)
+        if countdown is not None and countdown.over and done >= 2 * plan.batch_size:
+            break
+    x = x[:done]
     statistics = {name: torch.cat([each[name] for each in found]) for name in found[0]}
     taken = objective.batches(steps)
     return Pool(x.to(batches.device), statistics, taken)
 
 
 class AfterMoments(nn.Module):
-    """What a trunk makes of its ``moments_at``, which stay while it is trained."""
+    """What a :class:`MomentsTrunk` does with :meth:`~MomentsTrunk.moments_at`, which stays."""
 
-    def __init__(self, trunk: Any) -> None:
+    def __init__(self, trunk: MomentsTrunk) -> None:
         super().__init__()
         self.trunk = trunk
 
     def forward(self, moments: Tensor) -> Tensor:
-        """Features, as of the trunk."""
-        found: Tensor = self.trunk.from_moments(moments)
-        return found
+        """Features ``(N, H + O)``, or H + 2."""
+        return self.trunk.from_moments(moments)
 
 
 @torch.no_grad()
@@ -146,7 +170,7 @@ def read_once(guide: nn.Module, pool: Pool) -> tuple[nn.Module, Pool]:
     loss of the user's, read the inputs themselves.
     """
     trunk = getattr(guide, "trunk", None)
-    if not (isinstance(trunk, NetworkTrunk) and trunk.stays):
+    if not (isinstance(trunk, MomentsTrunk) and trunk.stays):
         return guide, pool
     moments = torch.cat(
         [trunk.moments_at(in_dtype_of(guide, some)) for some in pool.x.split(tuned.ROWS)]

@@ -46,6 +46,8 @@ def certify(
     found: dict[str, Any] = {}
     if run.ranks.first:
         ask = partial(label, draws=num_draws, blocks=tuned.KEPT_BLOCKS)
+        if run.clock.runs:
+            ask = partial(ask, timer=partial(run.timer, tuned.JUDGING_SHARE, tuned.KEPT_FEWEST))
         with run.random.borrowed():
             judge = ask(run.kept, tuned.CALIBRATION_NUMBERS // request.share[1], "bound")
             found = {"key": key, **certified(judge, guide)}

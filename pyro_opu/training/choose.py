@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -71,6 +72,7 @@ def choose_guide(
     of x in the columns that are unmoved.
     """
     x, form = run.inputs.tensor, run.inputs.form
+    x = run.some(x, lambda rows: teacher.draws(rows, 1), tuned.SET_UP_SHARE, tuned.FEWEST_ROWS)
     described = run.ranks.broadcast(choice.describe(held_out))
     begin = find_start(request, teacher, choice, x, held_out, form, unmoved)
     earlier: dict[str, Any] = {}
@@ -173,11 +175,18 @@ def affine_start(
         if not torch.equal(held.streamed(x[:2]), held.streamed(x[:2])):
             return Start(None, "a draw does not answer the same twice")
         try:
-            return Start(find_affine(held.streamed, x, form, parts))
+            return Start(find_affine(partial(asked_between, held), x, form, parts))
         except NoBeginning as error:
             return Start(None, str(error))
-        except Exception as error:  # noqa: BLE001 - at rows that a model may refuse
-            return Start(None, f"at rows between those of x it raised {type(error).__name__}")
+
+
+def asked_between(teacher: BaseTeacher, rows: Tensor) -> Tensor:
+    """What a teacher says at rows that are not those of x, which its model may refuse."""
+    try:
+        return teacher.streamed(rows)
+    except Exception as error:
+        reason = f"at rows between those of x it raised {type(error).__name__}"
+        raise NoBeginning(reason) from error
 
 
 def head_start(plug_ins: list[PlugIn], choice: Choice, x: Tensor, form: Form) -> Start | None:

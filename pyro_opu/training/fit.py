@@ -16,6 +16,7 @@ from pyro_opu.distributed import ALONE, Ranks
 from pyro_opu.judging.yardstick import in_draws
 from pyro_opu.rng import RandomStream, preserve_rng
 from pyro_opu.training import tuned
+from pyro_opu.training.clock import Countdown
 from pyro_opu.training.console import line
 from pyro_opu.training.descent import (
     Descent,
@@ -65,6 +66,15 @@ class Phase:
     def optimizers(self) -> list[torch.optim.Optimizer]:
         """The optimizers, in the order in which they are saved."""
         return [steps.optimizer for steps in (self.student, *self.critics)]
+
+    def in_time(self, step: int, selection: KeepLast, more: float) -> int:
+        """The last step, where there is time for so many more; half of all are for settling."""
+        if not self.settle:
+            return min(self.steps, step + int(more))
+        last = step + int(more)
+        begun = math.inf if selection.settling is None else selection.settling[0]
+        selection.settling = (int(begun) if begun <= step else max(step, last // 2)), last
+        return last
 
     def settled(self, step: int, selection: KeepLast) -> int | None:
         """Last step of a settling that begins now, if the evaluations say that it should.
@@ -175,7 +185,8 @@ class KeepBest(KeepLast):
                 "of the guide that answer otherwise after guide.eval(), such as running "
                 "statistics; else lower `learning_rate`, or look at the teacher's draws at `x`."
             )
-        level = self.settling is not None and found["draws"] >= tuned.NEAR
+        settles = self.settling is not None and step >= self.settling[0]
+        level = settles and found["draws"] >= tuned.NEAR
         kept = self.best is None or score < self.score + level * self.chance
         if kept:
             self.score = min(score, self.score)
@@ -264,13 +275,16 @@ def fit(
     start: tuple[int, int] = (0, 0),
     saver: Saver | None = None,
     progress: bool = True,
+    countdown: Countdown | None = None,
 ) -> None:
     """Run the phases one after another, from the phase and step ``start`` on.
 
     ``random`` numbers are borrowed for every step, so that other threads may draw between two; by
-    default they are torch's own. The ``saver`` is called at the evaluations.
+    default they are torch's own. The ``saver`` is called at the evaluations. Where a ``countdown``
+    runs they end with it, and no plateau ends them before.
     """
     first, step = start
+    countdown = countdown or Countdown()
     borrowed = nullcontext if random is None else random.borrowed
     for index, phase in enumerate(phases[first:], first):
         if index and not step and selection.score <= phase.skip_below:
@@ -278,7 +292,9 @@ def fit(
         if saver is not None:
             saver.restore(phase)
         end = phase.steps if selection.settling is None else selection.settling[1]
+        countdown.begin(countdown.left * phase.steps / sum(each.steps for each in phases[index:]))
         number = f"{index + 1}/{len(phases)} " if len(phases) > 1 else ""
+        before = step
         with line(number + phase.name, end, step, show=progress) as bar:
             bar.set_postfix_str(selection.shown, refresh=False)
             while step < end:
@@ -292,10 +308,14 @@ def fit(
                 with borrowed():
                     selection.evaluate(phase.name, step, {k: float(v) for k, v in parts.items()})
                 bar.set_postfix_str(selection.shown)
-                last = phase.settled(step, selection)
-                if last is not None and selection.settling is None and last < phase.steps:
-                    selection.settling = step, last
-                    bar.total = end = last
+                if countdown.clock.runs:
+                    more = countdown.more(step - before)
+                    bar.total = end = phase.in_time(step, selection, more)
+                elif selection.settling is None:
+                    last = phase.settled(step, selection)
+                    if last is not None and last < phase.steps:
+                        selection.settling = step, last
+                        bar.total = end = last
                 if saver is not None:
                     saver.save(phase, index, step)
             bar.total = step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -56,6 +57,8 @@ def label_rows(
     queries: int | None = None,
     draws: int | None = None,
     blocks: int | None = None,
+    thrift: int = 1,
+    timer: Callable[[], Callable[[int], bool]] | None = None,
 ) -> Judge:
     """A judge by the teacher's draws at ``x``, about so many ``numbers`` in all, on the device.
 
@@ -63,11 +66,18 @@ def label_rows(
     out first, down to a quarter of the most, then inputs, but of up to 1,000 classes 32 are left.
     Where only so many ``queries`` may be made, there are as many inputs as draws. There are at most
     so many ``draws``, and where they are drawn afresh anew for each of so many ``blocks`` of rows.
+
+    Args:
+        thrift: Numbers, operations and the most draws are divided by it.
+        timer: Is started, and says whether so many inputs are enough; there are then blocks of
+            inputs in any case, each spread over all.
     """
-    each = teacher.num_outputs
+    each, numbers = teacher.num_outputs, numbers // thrift
     if queries is None and (cost := teacher.operations(x)):
-        numbers = min(numbers, tuned.JUDGING_OPERATIONS * each // cost)
-    most = min(draws or tuned.LABEL_DRAWS, max(tuned.LABEL_DRAWS // 4, numbers // (len(x) * each)))
+        numbers = min(numbers, tuned.JUDGING_OPERATIONS // thrift * each // cost)
+    fewest = tuned.LABEL_DRAWS // 4
+    most = draws or tuned.LABEL_DRAWS // thrift
+    most = min(most, max(fewest, numbers // (len(x) * each)))
     fewest = tuned.FEWEST_INPUTS
     if queries is not None:
         most = min(most, max(4, math.isqrt(queries)))
@@ -75,8 +85,16 @@ def label_rows(
     count = min(most, teacher.max_draws or most)
     fewest = min(fewest, tuned.CALIBRATION_NUMBERS // (count * each))
     some = x[: max(2, fewest, numbers // (count * each))]
-    parts = some.chunk(blocks or tuned.LABEL_BLOCKS) if teacher.max_draws is None else [some]
-    items = tracked(((len(block), block) for block in parts), phase, len(some), progress)
-    said = torch.cat([teacher.draws(block, count) for block in items], 1)
-    said = said.to(device, torch.float32)
-    return judge_of(teacher.outcome, some.to(device), said, teacher.max_draws)
+    count_of_parts = (blocks or tuned.LABEL_BLOCKS) if teacher.max_draws is None else 1
+    parts: Sequence[Tensor] = some.chunk(count_of_parts)
+    if timer is not None:
+        number = max(count_of_parts, -(-len(some) // tuned.TIMED_ROWS))
+        parts = [part for part in (some[first::number] for first in range(number)) if len(part)]
+    enough, asked, said = timer and timer(), list[Tensor](), list[Tensor]()
+    for part in tracked(((len(part), part) for part in parts), phase, len(some), progress):
+        asked.append(part)
+        said.append(teacher.draws(part, count).to(device, torch.float32))
+        if enough is not None and enough(sum(map(len, asked))):
+            break
+    some = torch.cat(asked)
+    return judge_of(teacher.outcome, some.to(device), torch.cat(said, 1), teacher.max_draws)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from pyro_opu.choosing import NETWORK, GuideName
 from pyro_opu.guides.joint import JointGuide
 from pyro_opu.predictive.one_pass import OnePassPredictive
 from pyro_opu.training import tuned
+from pyro_opu.training.clock import Clock
 
 __all__ = ["Request", "Training"]
 
@@ -111,6 +113,11 @@ class Request:
     begun: float = field(default_factory=time.perf_counter)
 
     @property
+    def clock(self) -> Clock:
+        """The seconds that were asked for, if they were."""
+        return Clock(math.inf if isinstance(self.effort, str) else self.effort, self.begun)
+
+    @property
     def joint(self) -> bool:
         """Whether the student's draws are to be joint over inputs."""
         return self.guide == JointGuide.kind or (self.start is not None and self.start.joint)
@@ -146,6 +153,11 @@ class Request:
     def share(self) -> tuple[int, int]:
         """Steps and labels of a run from scratch, as multiples of this one's."""
         return tuned.FOLLOWING if self.follows else (1, 1)
+
+    @property
+    def thrift(self) -> int:
+        """What a default run asks of the teacher, as a multiple of what this one does."""
+        return tuned.THRIFT if self.effort == "quick" else 1
 
     @property
     def single_draw(self) -> bool:

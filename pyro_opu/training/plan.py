@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,16 +22,42 @@ from pyro_opu.programs.cost import counted, metered
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.training import tuned
+from pyro_opu.training.clock import Clock, pace
+from pyro_opu.training.console import foretold, say
 from pyro_opu.training.held_out import number_kept
 from pyro_opu.training.options import Request
+from pyro_opu.utils.chunks import some_rows
+from pyro_opu.utils.warnings import warn_user
 
 __all__ = ["AT_REST", "Facts", "Plan", "affordable", "pass_operations", "plan_of", "trial"]
 
-#: How often a trial labels and steps: the first is slow, the quickest of the others counts.
-TRIALS = 3
-#: Inputs of a batch, draws at each, and draws at one input that are asked for after the steps ->
-#: steps, and inputs to label before them, for which there is time.
-Trial = Callable[[int, int, int], tuple[int, int]]
+
+class Pace(NamedTuple):
+    """Seconds that were measured.
+
+    Attributes:
+        label: To label an input.
+        step: A loss and its gradient take so many for every input of a batch.
+        judging: An evaluation takes so many.
+    """
+
+    label: float
+    step: float
+    judging: float = 0.0
+
+
+class Affordable(NamedTuple):
+    """What there is time for: a batch, steps, how often they are judged, and inputs to label."""
+
+    batch_size: int
+    steps: int
+    evaluate_every: int
+    inputs: int
+
+
+#: Inputs of a batch, draws at each, and numbers in the draws that calibrate -> what there is time
+#: for, and the seconds that come after the steps.
+Trial = Callable[[int, int, int], tuple[Affordable, float]]
 
 
 @dataclass(frozen=True)
@@ -173,6 +199,7 @@ class Plan:
             are labelled as they come; draws at each; inputs that share draws.
         calibration: Numbers in the draws that calibrate.
         follows: Whether the student begins at an earlier one.
+        after: Seconds that come after the steps, where seconds are given.
     """
 
     warm_steps: int
@@ -187,11 +214,30 @@ class Plan:
     label_block: int = 0
     calibration: int = 0
     follows: bool = False
+    after: float = 0.0
 
     @property
     def num_steps(self) -> int:
         """Steps of both phases."""
         return self.warm_steps + self.refine_steps
+
+    def seconds(self, pace: Pace, rows: int, outputs: int) -> tuple[float, float]:
+        """Seconds of labels and of steps, at most: many students rest before all are taken.
+
+        Args:
+            pace: With :attr:`draws_of_label` of this plan at an input.
+            rows: Inputs that may calibrate.
+            outputs: Numbers in what a draw says of one.
+        """
+        calibrating = min(self.calibration // outputs, tuned.LABEL_DRAWS * rows)
+        inputs = self.labelled or self.num_steps * self.batch_size
+        inputs += calibrating // self.draws_of_label
+        return inputs * pace.label, tuned.STEP_SPENT * self.num_steps * self.batch_size * pace.step
+
+    @property
+    def draws_of_label(self) -> int:
+        """Draws at an input that teaches."""
+        return self.label_draws or self.warm_draws
 
     @classmethod
     def of(
@@ -222,6 +268,8 @@ class Plan:
         fewer_steps, fewer_labels = request.share
         one_logit = facts.one_logit and request.guide_is_open and not request.follows
         by_logit = tuned.ONE_LOGIT if one_logit else 1
+        calibration = tuned.CALIBRATION_NUMBERS // (fewer_steps * by_logit)
+        evaluate_every, after = training.evaluate_every, 0.0
         if isinstance(effort, str):
             near = one_logit or facts.begins_near >= tuned.BEGINS_NEAR
             if request.guide_is_open and effort == "default" and near:
@@ -233,11 +281,11 @@ class Plan:
             most //= fewer_labels
         else:
             assert trial is not None
-            later = tuned.LABEL_DRAWS * facts.rows
-            later = min(tuned.CALIBRATION_NUMBERS // facts.num_outputs, later)
-            later += tuned.LABEL_DRAWS * number_kept(facts.rows)
-            steps, most = trial(batch_size, warm_draws, later)
-            most *= ranks
+            calibration = min(calibration, int(tuned.BY_SECOND * effort))
+            found, after = trial(batch_size, warm_draws, calibration)
+            steps, most = found.steps, found.inputs * ranks
+            batch_size = training.batch_size or found.batch_size
+            evaluate_every = min(evaluate_every, found.evaluate_every)
         if request.single_draw:
             most = -(-most // 2)
         steps = training.num_steps or steps
@@ -252,7 +300,7 @@ class Plan:
             min(opening * batch_size, most),
             warm_draws,
             training.num_draws is not None or not isinstance(effort, str),
-            fewer_labels * by_logit,
+            fewer_labels * by_logit * request.thrift,
             cost,
         )
         fewest = min(tuned.FEWEST_DRAWS, facts.max_draws or tuned.FEWEST_DRAWS)
@@ -268,12 +316,13 @@ class Plan:
             warm_draws,
             num_draws,
             training.learning_rate or scratch.rate * facts.rate,
-            training.evaluate_every,
+            evaluate_every,
             -(-labelled // ranks),  # they share the labels, too
             label_draws,
             block,
-            tuned.CALIBRATION_NUMBERS // (fewer_steps * by_logit),
+            calibration,
             request.follows,
+            after,
         )
 
 
@@ -291,6 +340,7 @@ def plan_of(
     held_out: Judge,
     ranks: Ranks = ALONE,
     begins_near: float | None = None,
+    progress: bool = False,
 ) -> Plan:
     """Measure what a :class:`Plan` rests on, and make it.
 
@@ -302,18 +352,76 @@ def plan_of(
         held_out: What judges the student.
         ranks: The ranks of the run.
         begins_near: What :class:`Facts` calls so, where it is known.
+        progress: Whether to say how long it will take, where that is long.
     """
     # What rank 0 measures: machines may differ in what they count.
     facts = ranks.broadcast(Facts.of(request, guide, teacher, x, held_out, begins_near))
     first = closed_form if request.training.warm_start else objective
+    clock = request.clock
 
-    def tried(batch_size: int, draws: int, later: int) -> tuple[int, int]:
-        some = x[:batch_size].to(held_out.x.device)
-        seconds = float(request.effort) - (time.perf_counter() - request.begun)
-        found = affordable(guide, first, teacher.draws, some, draws, seconds, later)
-        return ranks.broadcast(found)
+    def measured(batch_size: int, draws: int) -> Pace:
+        some = some_rows(x, batch_size).to(held_out.x.device)
+        return Pace(*trial(guide, first, teacher.draws, some, draws, clock.telling))
 
-    return Plan.of(request, facts, closed_form, objective, ranks=ranks.size, trial=tried)
+    def tried(batch_size: int, draws: int, calibration: int) -> tuple[Affordable, float]:
+        begun = clock.spent
+        held_out.scores(guide)
+        judging = clock.spent - begun
+        pace = measured(batch_size, draws)._replace(judging=judging)
+        asked = min(tuned.LABEL_DRAWS * len(x), calibration / facts.num_outputs)
+        kept = tuned.LABEL_DRAWS * number_kept(len(x))
+        labels = [count * pace.label / draws for count in (asked, kept)]
+        after = after_steps(pace, clock.seconds, labels, calibration)
+        left = clock.seconds - clock.spent - after
+        found = affordable(pace, left, batch_size)
+        if ranks.first:
+            warn_of_haste(clock, teacher.seconds, after, left)
+        return ranks.broadcast((found, after))
+
+    def planned(request: Request) -> Plan:
+        return Plan.of(request, facts, closed_form, objective, ranks=ranks.size, trial=tried)
+
+    plan = planned(request)
+    if progress and not clock.runs and not request.single_draw:  # where queries do not cost much
+        pace, sizes = measured(plan.batch_size, plan.draws_of_label), (len(x), facts.num_outputs)
+        quick = None
+        if request.effort != "quick":
+            quick = sum(planned(replace(request, effort="quick")).seconds(pace, *sizes))
+        gpu = torch.cuda.is_available() and not held_out.x.is_cuda
+        say(foretold(*plan.seconds(pace, *sizes), quick, gpu))
+    return plan
+
+
+def after_steps(pace: Pace, seconds: float, labels: Sequence[float], numbers: int) -> float:
+    """Seconds that come after the steps: of labels that calibrate and that bound, and the rest."""
+    asked = sum(min(each, tuned.JUDGING_SHARE * seconds) for each in labels)
+    judged = tuned.EVALUATED_AFTER * pace.judging
+    return asked + numbers * tuned.OF_NUMBER + judged + tuned.NOVELTY_SHARE * seconds + tuned.BESIDE
+
+
+def affordable(pace: Pace, seconds: float, batch_size: int) -> Affordable:
+    """What so many seconds are enough for, at this pace and with batches of at most this size."""
+    spent = (1 - tuned.LABEL_SHARE) * seconds
+    while batch_size > tuned.LEAST_BATCH and spent < tuned.MANY_STEPS * batch_size * pace.step:
+        batch_size //= 2
+    steps = max(tuned.FEWEST_STEPS, int(spent / (batch_size * pace.step)))
+    fewest, most = tuned.EVALUATIONS
+    times = min(most, max(fewest, int(tuned.EVALUATED_SHARE * spent / max(pace.judging, 1e-6))))
+    inputs = max(batch_size, int(tuned.LABEL_SHARE * seconds / pace.label))
+    often = max(1, steps // times) if seconds > 0 else 1
+    return Affordable(batch_size, steps, often, inputs)
+
+
+def warn_of_haste(clock: Clock, asking: float, after: float, left: float) -> None:
+    """Say that the seconds are too few, where they are as good as gone before the first step."""
+    if left > 0:
+        return
+    warn_user(
+        f"`effort` leaves no time to teach: of {clock.seconds:.3g} seconds {clock.spent:.3g} went "
+        f"by before the first step, {asking:.3g} of them in `source`, and what comes after the "
+        f"last takes about {after:.2g}. The student stays nearly as it begins. Give it "
+        f"{3 * (clock.spent + after):.2g} seconds or more."
+    )
 
 
 def pass_operations(guide: nn.Module, x: Tensor) -> int:
@@ -323,49 +431,31 @@ def pass_operations(guide: nn.Module, x: Tensor) -> int:
     return (meter.operations or 0) // 2
 
 
-def affordable(
-    guide: nn.Module,
-    objective: Objective,
-    ask: Callable[[Tensor, int], Tensor],
-    x: Tensor,
-    draws: int,
-    seconds: float,
-    later: int,
-) -> tuple[int, int]:
-    """Steps, and inputs to label before them, that take so many seconds, by a trial of each.
-
-    The trial is of a batch ``x``, by so many ``draws`` of ``ask(x, num_draws)`` each, with copies
-    of the guide and the loss; ``later`` draws at one input are asked for after the steps.
-    """
-    label, step = trial(guide, objective, ask, x, draws)
-    seconds -= later * label / draws
-    steps = int(seconds * (1 - tuned.LABEL_SHARE) / (tuned.STEP_SPENT * step))
-    inputs = int(seconds * tuned.LABEL_SHARE / label)
-    return max(tuned.FEWEST_STEPS, steps), max(len(x), inputs)
-
-
 def trial(
     guide: nn.Module,
     objective: Objective,
     ask: Callable[[Tensor, int], Tensor],
     x: Tensor,
     draws: int,
+    telling: float = tuned.TELLING,
 ) -> tuple[float, float]:
-    """Seconds to label an input, and of a loss and its gradient; arguments as of `affordable`."""
+    """Seconds to label an input, and of a loss and its gradient for every input of a batch ``x``.
+
+    The trial is with copies of the guide and the loss; ``ask(x, num_draws)`` gives so many draws.
+    """
     student, loss = copy.deepcopy(guide), copy.deepcopy(objective)
 
-    def now() -> float:
-        if x.is_cuda:
-            torch.cuda.synchronize(x.device)
-        return time.perf_counter()
+    def label(rows: int) -> dict[str, Tensor]:
+        return objective.statistics(ask(x[:rows], draws).to(x.device, torch.float32))
 
-    label = step = math.inf
-    for number in range(TRIALS):
-        begun = now()
-        statistics = objective.statistics(ask(x, draws).to(x.device, torch.float32))
-        labelled = now()
-        for parts in loss.of_step(student_at(student, x), statistics, x):
+    with preserve_rng():
+        few = label(1)
+
+    def step(rows: int) -> None:
+        some = {name: value.repeat_interleave(rows, 0) for name, value in few.items()}
+        for parts in loss.of_step(student_at(student, x[:rows]), some, x[:rows]):
             torch.stack(list(parts.values())).sum().backward(retain_graph=True)
-        if number:  # the first call of anything is slow
-            label, step = min(label, labelled - begun), min(step, now() - labelled)
-    return label / len(x), step
+
+    with preserve_rng():
+        of_label = pace(label, len(x), x.device, telling)
+        return of_label, pace(step, len(x), x.device, telling, tuned.LEAST_BATCH)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,12 +14,14 @@ from torch import Tensor
 from pyro_opu.checks import check_inputs
 from pyro_opu.distributed import ALONE, Ranks, together
 from pyro_opu.inputs import Inputs, inputs_of
-from pyro_opu.rng import RandomStream, fold_in
+from pyro_opu.rng import RandomStream, fold_in, preserve_rng
 from pyro_opu.training.batches import Sampler
 from pyro_opu.training.checkpoint import Checkpoint, run_seed
+from pyro_opu.training.clock import Clock, Countdown, pace
 from pyro_opu.training.held_out import keep_apart
 from pyro_opu.transfer import TransferPolicy
 from pyro_opu.transfer.stream import Stream, is_loader
+from pyro_opu.utils.chunks import spread_rows
 
 __all__ = ["Run", "run_of"]
 
@@ -38,6 +40,7 @@ class Run:
         checkpoint: The file to resume from and to write.
         progress: Whether to show a bar for each phase.
         callback: Is given the record of every evaluation.
+        clock: The seconds of the run.
     """
 
     inputs: Inputs
@@ -49,6 +52,7 @@ class Run:
     checkpoint: Checkpoint | None = None
     progress: bool = False
     callback: Callable[[dict[str, Any]], object] | None = None
+    clock: Clock = field(default_factory=Clock)
 
     @property
     def seed(self) -> int:
@@ -60,6 +64,27 @@ class Run:
         if self.stream is None:
             return policy.fit(x)
         return self.stream.follow(policy, x, torch.cat([held_out, self.kept.to(held_out)]))
+
+    def timer(self, share: float, least: int = 2, ranks: Ranks = ALONE) -> Callable[[int], bool]:
+        """Says from now on of rows whether so many are enough: ``least``, and the seconds are over.
+
+        The same on these ``ranks``, all of which ask.
+        """
+        countdown = Countdown(self.clock, ranks=ranks)
+        countdown.begin(share * self.clock.seconds)
+        return lambda rows: countdown.over and rows >= least
+
+    def some(self, x: Tensor, call: Callable[[Tensor], object], share: float, least: int) -> Tensor:
+        """As many rows of ``x`` as a call takes this share of the seconds at, but so many at least.
+
+        All of them where no seconds were asked for.
+        """
+        if not self.clock.runs:
+            return x
+        with torch.no_grad(), preserve_rng():
+            of_row = pace(lambda rows: call(x[:rows]), len(x), self.device, self.clock.telling)
+        rows = self.ranks.broadcast(int(share * self.clock.seconds / of_row))
+        return spread_rows(x, max(least, rows))
 
 
 @contextmanager
@@ -73,6 +98,7 @@ def run_of(
     callback: Callable[[dict[str, Any]], object] | None = None,
     *,
     keep: bool = True,
+    clock: Clock = Clock(),  # noqa: B008 - without an end
 ) -> Iterator[Run]:
     """Begin a run of all ranks, by the arguments of :func:`~pyro_opu.distill`.
 
@@ -86,7 +112,7 @@ def run_of(
         random = RandomStream(seed, target)
         kept, taught = keep_apart(inputs.tensor) if keep else (inputs.tensor[:0], inputs.tensor)
         inputs, progress = Inputs(taught, inputs.form), progress and ranks.first
-        yield Run(inputs, kept, stream, random, target, ranks, saved, progress, callback)
+        yield Run(inputs, kept, stream, random, target, ranks, saved, progress, callback, clock)
 
 
 def as_transfer_inputs(

@@ -17,6 +17,7 @@ from pyro_opu.rng import fold_in
 from pyro_opu.training import tuned
 from pyro_opu.training.batches import Batches, labelled
 from pyro_opu.training.checkpoint import fingerprint
+from pyro_opu.training.clock import Countdown
 from pyro_opu.training.descent import settling
 from pyro_opu.training.fit import KeepBest, fit, kept_record
 from pyro_opu.training.phases import distillation_phase, few_threads
@@ -69,10 +70,11 @@ def train(
         random.begin(fold_in(run.seed, 1 + ranks.rank))
     cold = not plan.warm_steps
     first = objective if cold or isinstance(objective, type(closed_form)) else closed_form
-    pool = None
+    pool, countdown = None, Countdown(run.clock, plan.after, ranks)
     if plan.labelled and start[0] == 0:
+        countdown.begin(tuned.LABEL_SHARE * countdown.left)
         with random.borrowed():  # a run that is resumed makes the same pool again
-            pool = labelled(batches, first, start[1], run.progress)
+            pool = labelled(batches, first, start[1], run.progress, countdown)
     steps, rate = plan.warm_steps or plan.refine_steps, plan.learning_rate
     settle = round(tuned.SETTLE_SHARE * steps) if first.sufficient else 0
     opening = distillation_phase(
@@ -108,6 +110,7 @@ def train(
             start=start,
             saver=checkpoint,
             progress=run.progress,
+            countdown=countdown,
         )
     guide.eval()
     history = selection.history

@@ -16,6 +16,9 @@ EFFORTS: dict[Effort, tuple[int, int]] = {
     "default": (3000, 2**16),
     "thorough": (12_000, 2**18),
 }
+#: What a default run asks of the teacher, labels that judge, teach and calibrate, as a multiple of
+#: what a quick one does. Test: ``test_distill_few_queries.py``.
+THRIFT = 4
 #: Posterior draws whose mean errs as that of a student which begins about where it should end, and
 #: takes the quick effort: Gaussian processes on Pima begin at 1,200 to 1,700, and end at 1,700, or
 #: after all steps at 1,700 to 2,500. Test: ``tests/guides/test_plug_in.py``.
@@ -43,9 +46,8 @@ PATIENCE = 5
 NEAR = 2000.0
 #: Improvement that counts, as a part of the distance, or of what the judging draws have by chance.
 LEAST_GAIN = 0.02
-#: Of seconds that are given, the share for labels; what a step takes, with its share of Adam and
-#: of judging, as a multiple of its loss and gradient alone; and the least steps.
-LABEL_SHARE, STEP_SPENT, FEWEST_STEPS = 0.3, 1.5, 50
+#: Fewest steps, where seconds are given that are too few.
+FEWEST_STEPS = 50
 
 # A step -----------------------------------------------------------------------------------------
 
@@ -137,3 +139,28 @@ GROUP, GROUPS, LAW_RATE, LAW_STEPS, JUDGED = 4, 64, 2e-3, 0.25, 256
 WIDEST, MOST_DISTANCES = 2**8, 2**30
 #: Adam's rate for a learned witness, and its steps before the student's first.
 WITNESS_RATE, WITNESS_WARM = 1e-3, 150
+
+# Seconds. Test: tests/training/test_clock.py ------------------------------------------------------
+
+#: Rows of the first call whose pace is taken; seconds of a call that tell it, at least, and their
+#: share of those that are given. By two rows labels look 25 times as dear as they are.
+FIRST_ROWS, TELLING, TELLING_SHARE = 16, 0.03, 0.005
+#: Inputs, at most, between two looks at the clock while they are labelled to judge.
+TIMED_ROWS = 16
+#: Of seconds that are given, the shares of labels that judge, that calibrate and that bound, each,
+#: of passes that set a student up, and of those for novelty; of what is left for labels and steps,
+#: that of labels; and of steps, that of evaluations, of which there are so many, at least and most.
+JUDGING_SHARE, SET_UP_SHARE, NOVELTY_SHARE = 0.06, 0.03, 0.03
+LABEL_SHARE, EVALUATED_SHARE, EVALUATIONS = 0.3, 0.15, (4, 50)
+#: Rows that set a student up, and that tell what is novel, at least.
+FEWEST_ROWS = 256
+#: Numbers that calibrate for every second that is given, and seconds of a number: the search for
+#: a law costs more than labels of a posterior that is cheap.
+BY_SECOND, OF_NUMBER = 2**18, 3e-7
+#: Evaluations that as much is spent on after the last step, and seconds beside: novelty is fitted.
+EVALUATED_AFTER, BESIDE = 4, 0.5
+#: Steps that batches are made smaller for, and inputs in the smallest.
+MANY_STEPS, LEAST_BATCH = 300, 32
+#: What a step takes, with its share of Adam and of judging, as a multiple of its loss and gradient;
+#: and the share of the seconds that were given by which more may be taken in silence.
+STEP_SPENT, OVERRUN = 1.5, 0.2

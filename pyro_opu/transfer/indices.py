@@ -22,6 +22,8 @@ FRACTION = 0.45
 #: Least relative change between two indices, above all rounding, and largest change within one
 #: index relative to that: what is linear up to LARGEST changes by more.
 BETWEEN, WITHIN = 1e-3, 2e-5
+#: Numbers that are looked at at once.
+AT_ONCE = 2**22
 ADVICE = (
     "Pass transfer=HeldOut() for the rows of x alone, or transfer=Shuffle() for values of x in new "
     "combinations (both from pyro_opu.transfer)"
@@ -78,7 +80,13 @@ def unmoved_columns(x: Tensor, is_default: bool, codes: Sequence[int]) -> list[i
 
 def _may_be_index(x: Tensor) -> Tensor:
     """Which columns ``(D,)`` hold whole numbers from 0, and more than one."""
-    return (x == x.round()).all(0) & (x.amin(0) >= 0) & (x.amin(0) < x.amax(0))
+    least = x.amin(0)
+    found = (least >= 0) & (least < x.amax(0))
+    for some in x.split(max(1, AT_ONCE // max(1, x.shape[1]))):
+        if not bool(found.any()):
+            break
+        found &= (some == some.round()).all(0)
+    return found
 
 
 def check_indices(stream: Asked, x: Tensor) -> None:

@@ -12,9 +12,9 @@ SIDE, ROWS = 8, 256
 #: Mean square difference of neighbours, as a share of that of any two pixels, in a smooth image:
 #: 0.61 in standardised digits of 8 x 8, 1 where neighbours are unrelated.
 SMOOTH = 0.8
-#: Least side of an image that a row of numbers is taken for, and the rows that are looked at.
-#: Students of digits of 8 x 8 are as near by the policy of tables.
-FLAT_SIDE, FLAT_ROWS = 16, 2**12
+#: Least side of an image that a row of numbers is taken for; rows, and numbers in them, that are
+#: looked at, at most. Students of digits of 8 x 8 are as near by the policy of tables.
+FLAT_SIDE, FLAT_ROWS, FLAT_NUMBERS = 16, 2**12, 2**22
 
 
 def are_images(x: Tensor) -> bool:
@@ -56,7 +56,8 @@ def flattened_shape(x: Tensor) -> tuple[int, int, int] | None:
         side = math.isqrt(x.shape[1] // channels)
         if side >= FLAT_SIDE and channels * side**2 == x.shape[1]:
             shape = channels, side, side
-            if _neighbours_are_alike(x[:FLAT_ROWS].unflatten(1, shape)):
+            rows = min(FLAT_ROWS, FLAT_NUMBERS // x.shape[1])
+            if _neighbours_are_alike(x[: max(2, rows)].unflatten(1, shape)):
                 return shape
     return None
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import io
 import itertools
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
+import pyro_opu
+from pyro_opu import distillation
 from pyro_opu.training import console, fit
 
 
@@ -112,3 +117,28 @@ def test_parts_of_a_phase_are_shown_only_where_it_takes_long(
     assert shown[-1].startswith("labelling      100%|") and "64/64" in shown[-1]
     assert [*console.tracked([(1, "a"), (2, "b")], "labelling", 3, False)] == ["a", "b"]
     assert capsys.readouterr().err == ""
+
+
+def test_what_is_foretold() -> None:
+    assert console.foretold(20.0, 9.0, 8.0, False) is None
+    assert console.foretold(25.0, 12.0, None, False) == (
+        "about 37 seconds here, or less: labels 25, steps 12"
+    )
+    assert console.foretold(1500.0, 720.0, 540.0, True) == (
+        "about 37 minutes here, or less: labels 25, steps 12; "
+        'effort="quick" 9; effort=60 one minute in all; there is a GPU for device="cuda"'
+    )
+
+
+def test_a_long_run_says_so_before_its_first_step(capsys, monkeypatch) -> None:
+    """Of a teacher that takes a millisecond a row, so that 2^16 rows take a minute."""
+
+    def teacher(x: Tensor, num_draws: int) -> Tensor:
+        time.sleep(0.001 * len(x))
+        return (x @ torch.randn(num_draws, 3, 3)).softmax(-1)
+
+    monkeypatch.setattr(distillation, "train", lambda *_: 1 / 0)  # the first step
+    for shown in (True, False):
+        with pytest.raises(ZeroDivisionError):
+            pyro_opu.distill(teacher, torch.randn(20, 3), seed=0, progress=shown)
+        assert ("minutes here, or less: labels" in capsys.readouterr().err) == shown

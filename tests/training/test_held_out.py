@@ -62,3 +62,31 @@ def test_costly_draws_leave_fewer_inputs(cost: int, expected: tuple[int, int]) -
         teacher, HELD_OUT, VALIDATION_NUMBERS, "held out", device=torch.device("cpu")
     )
     assert tuple(found.draws.shape[:2]) == expected
+
+
+@pytest.mark.parametrize(
+    ("classes", "cost", "expected"),
+    [(2, None, (250, 512)), (10, None, (250, 104)), (10, 2**22, (250, 32)), (2, 2**20, (250, 131))],
+)
+def test_a_quarter_is_asked_for_where_thrift_is(
+    classes: int, cost: int | None, expected: tuple[int, int]
+) -> None:
+    how: Any = {"device": torch.device("cpu")}
+    teacher: Any = Asked(classes, cost)
+    whole = label_rows(teacher, HELD_OUT, VALIDATION_NUMBERS, "", **how).draws
+    found = label_rows(teacher, HELD_OUT, VALIDATION_NUMBERS, "", thrift=4, **how).draws
+    assert tuple(found.shape[:2]) == expected
+    assert 4 * found.numel() <= whole.numel() or expected[1] == 32  # the fewest inputs
+
+
+@pytest.mark.parametrize("held", [None, 1000])
+def test_as_many_inputs_as_there_is_time_for(held: int | None) -> None:
+    teacher: Any = Asked(2)
+    teacher.max_draws = held
+    x = torch.arange(512.0)[:, None]
+    timer = lambda: lambda rows: rows >= 100  # noqa: E731
+    how: Any = {"device": torch.device("cpu"), "timer": timer}
+    found = label_rows(teacher, x, VALIDATION_NUMBERS, "held out", **how)
+    assert tuple(found.draws.shape[:2]) == (1000, 112) == (1000, len(found.x))
+    rows = found.x.flatten().sort().values  # spread over all
+    assert len(rows.unique()) == 112 and rows.diff().max() <= 32 and rows[0] == 0

@@ -15,7 +15,7 @@ from pyro_opu import MomentMatching, PredictiveGuide, WassersteinELBO, distill
 from pyro_opu.objectives import EnergyDistance, Objective, as_objective
 from pyro_opu.training import train
 from pyro_opu.training.options import Request, Training
-from pyro_opu.training.plan import Facts, Plan
+from pyro_opu.training.plan import Affordable, Facts, Pace, Plan, affordable
 from pyro_opu.training.tuned import FEWEST, POOL_NUMBERS
 
 #: A small student and a large one, of dropout networks with two classes and three columns, which
@@ -69,14 +69,32 @@ def test_another_objective_takes_a_tenth_of_the_steps() -> None:
 def test_seconds_are_spent_by_a_trial() -> None:
     asked = []
 
-    def trial(*numbers: int) -> tuple[int, int]:
+    def trial(*numbers: int) -> tuple[Affordable, float]:
         asked.append(numbers)
-        return 600, 5000
+        return Affordable(128, 600, 15, 5000), 2.5
 
     request = Request(effort=10.0)
     found = Plan.of(request, SMALL, MOMENTS, MOMENTS, ranks=2, trial=trial)
-    assert asked == [(256, 32, 51_000)]  # a batch, draws at each, and those that judge 51 rows
+    assert asked == [(256, 32, 10 * 2**18)]  # a batch, draws at each, and numbers that calibrate
     assert (found.warm_steps, found.labelled, found.label_draws) == (600, 5000, 32)
+    assert (found.batch_size, found.evaluate_every, found.after) == (128, 15, 2.5)
+
+
+def test_what_is_affordable() -> None:
+    """A hundredth of a second for a label, a thousandth for an input of a step."""
+    pace = Pace(0.01, 0.001, 0.5)
+    found = affordable(pace, 100.0, 256)
+    assert found.batch_size == 128 and found.steps == int(70 / 0.128)
+    assert found.inputs == 3000 and found.evaluate_every == found.steps // 21
+    assert affordable(pace, 100.0, 32) == (32, int(70 / 0.032), 104, 3000)
+    assert affordable(pace, -1.0, 256) == (32, 50, 1, 32)
+
+
+def test_a_quick_run_asks_for_a_quarter_of_the_labels() -> None:
+    for facts in (SMALL, LARGE, replace(SMALL, max_draws=1000), replace(LARGE, max_draws=100)):
+        whole, quick = plan(facts), plan(facts, effort="quick")
+        labels = [each.labelled * each.label_draws for each in (whole, quick)]
+        assert 0 < 4 * labels[1] <= labels[0]
 
 
 def test_ranks_share_the_labels() -> None:
