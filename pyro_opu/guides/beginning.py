@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from pyro_opu.guides.heads import Head, features, head_of, heads_of
 from pyro_opu.guides.networks import in_blocks
@@ -46,6 +47,10 @@ CARRIED, PROJECTED, PAIRS, FEW, ROUNDING = 1.5, 256, 512, 16, 1e-4
 #: covariance of ten logits, averaged at 128 points, a student is as near as twice the draws, and a
 #: pass costs ten times as much: half of what 500 draws do.
 MOST_TOLD = 2**14
+#: Error of the logarithm of a logit's variance, root mean square, up to which coefficients count as
+#: independent, that of 89 draws; rows at which it is looked at; and classes, at most: of more a
+#: student learns a temperature.
+DEPENDENT, LOOKED, MOST_LOGITS = 0.15, 128, 128
 #: Rounding of inputs to float32, in deviations, that a network in float32 is read in spite of; rows
 #: at which it is looked for.
 MOST_ROUNDING, ROUNDED = 1e-3, 2048
@@ -80,6 +85,8 @@ class Beginning:
             stays as it is: that of a Gaussian process, the functions that one kernel spans.
         projected: Whether the kernel varies between draws, so that these are the nearest functions
             where they were looked at, and others beyond.
+        independent: Whether coefficients vary by themselves, as under dropout of features, so that
+            the variance of a logit is a sum of squares.
     """
 
     trunk: Recorded | None
@@ -87,6 +94,7 @@ class Beginning:
     draws: Tensor | None = None
     process: bool = False
     projected: bool = False
+    independent: bool = False
 
     @property
     def says_something(self) -> bool:
@@ -102,7 +110,8 @@ class Beginning:
     @property
     def lacks_moments(self) -> bool:
         """Whether the posterior is over the head, but a student is not given its variances."""
-        return self.draws is not None and self.head.shape[1] ** 2 > MOST_TOLD
+        many = self.head.shape[1] ** 2 > MOST_TOLD
+        return self.draws is not None and many and not self.independent
 
     def has_few_moments(self) -> bool:
         """Whether a student can read mean and variances of the logits: of one, always."""
@@ -140,6 +149,11 @@ def find_beginning(
         except Unrecorded as error:
             reason = f"its network cannot be read: {error}"
             continue
+        if plug_in.of_noise:
+            try:
+                return _after_noise(found, plug_in, x)
+            except NoBeginning:
+                continue
         for weights in plug_in.candidates:
             candidate = found.under(weights)
             scored.append((_distance(mean, in_blocks(candidate.run, x)), candidate, plug_in))
@@ -199,7 +213,8 @@ def uncertain(trunk: Recorded | None, plug_in: PlugIn) -> bool:
 
 def cuts(found: Recorded, plug_in: PlugIn, x: Tensor) -> Iterator[tuple[Recorded | None, Head]]:
     """Trunks of a network, ``None`` for the inputs, and what is left of it after each."""
-    for cut, trunk in features(found, plug_in.deviations):
+    drawn = frozenset(plug_in.draws or ()) if plug_in.of_noise else plug_in.deviations
+    for cut, trunk in features(found, drawn):
         parts = [found.until(step).run(x[:2]) for step in cut] or [x[:2]]
         # Recorded by rows, a vector may be a matrix of one row or one column.
         flat = [_is_vector(part[0]) if plug_in.deviations else part.ndim < 3 for part in parts]
@@ -218,12 +233,41 @@ def _beginning(found: Recorded, plug_in: PlugIn, x: Tensor) -> Beginning:
             continue
         if plug_in.draws is None or uncertain(trunk, plug_in):
             return Beginning(trunk, head)
-        return Beginning(trunk, head, heads_of(read, plug_in.draws))
+        return _over_head(trunk, head, heads_of(read, plug_in.draws), x)
     if x.ndim > 2 and not plug_in.deviations:  # its last layer bends, of images: its own answer
         classes = found.run(x[:2]).shape[1]
         centred = torch.eye(classes, classes + 1, device=x.device)
         return Beginning(found, centred - centred.mean(0))
     raise NoBeginning("nothing in its network determines the logits linearly")
+
+
+def _after_noise(found: Recorded, plug_in: PlugIn, x: Tensor) -> Beginning:
+    """The trunk that no noise reaches, which stays as it is, and the head under its draws."""
+    for trunk, read in cuts(found, plug_in, x):
+        head = None if trunk is None or uncertain(trunk, plug_in) else head_of(read)
+        if head is not None:
+            assert trunk is not None and plug_in.draws is not None
+            draws = heads_of(read, plug_in.draws)
+            known = draws + (head - draws.mean(0))
+            return _over_head(trunk.folded(x[:2]), head, known, x)
+    raise NoBeginning("what it draws at random reaches every trunk of a linear head")
+
+
+def _over_head(trunk: Recorded | None, head: Tensor, draws: Tensor, x: Tensor) -> Beginning:
+    """A posterior over the head alone, ``(S, C, F + 1)``: its trunk stays as it is.
+
+    What a draw says of a row is a function of the features that the trunk gives.
+    """
+    trunk = None if trunk is None else replace(trunk, trained=frozenset())
+    if len(head) > MOST_LOGITS:
+        return Beginning(trunk, head, draws)
+    x = x[evenly(len(x), LOOKED)]
+    read = pad((x if trunk is None else trunk.run(x)).to(draws), (0, 1), value=1.0)
+    centred = draws - draws.mean(0)
+    alone = centred.square().mean(0) @ read.square().mT
+    together = (centred @ read.mT).square().mean(0)
+    off = (together / alone)[alone > 0].log().square().mean().sqrt()
+    return Beginning(trunk, head, draws, independent=bool(off <= DEPENDENT))
 
 
 def _is_vector(row: Tensor) -> bool:

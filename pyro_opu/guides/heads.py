@@ -25,15 +25,13 @@ FAR = 2.0**6
 LINEAR = 1e-4
 
 
-def features(
-    found: Recorded, deviations: frozenset[str]
-) -> Iterator[tuple[list[int], Recorded | None]]:
+def features(found: Recorded, drawn: frozenset[str]) -> Iterator[tuple[list[int], Recorded | None]]:
     """What products multiply: the steps, none for the inputs, and what leads to them.
 
     First all that the last products on every way to the answer multiply, then what each product
     does, the last first.
     """
-    several = sorted(_frontier(found, deviations))
+    several = sorted(_frontier(found, drawn))
     if several:
         yield several, found.until(several[0])
     for step in reversed(found.steps):
@@ -46,7 +44,7 @@ def features(
                 yield [], None
 
 
-def _frontier(found: Recorded, deviations: frozenset[str]) -> set[int]:
+def _frontier(found: Recorded, drawn: frozenset[str]) -> set[int]:
     """What the last products on the ways from inputs to answer multiply; none where one has none.
 
     What has no weights may be multiplied by numbers, too, and anything by deviations. On the way
@@ -62,10 +60,11 @@ def _frontier(found: Recorded, deviations: frozenset[str]) -> set[int]:
         before = {index: trunk for index, trunk in every.items() if trunk.reads_inputs()}
         others = {name for index in every.keys() - before for name in every[index].weights}
         times = step.name.startswith("mul.") and len(before) == 1
-        deviates = bool(deviations & {*others, *step.inputs("weight")})
+        is_drawn = bool(drawn & {*others, *step.inputs("weight")})
         for index, trunk in before.items():
-            fixed = deviates or not trunk.trained & set(trunk.weights)
-            if _is_product(step) or (times and fixed):
+            fixed = is_drawn or not trunk.trained & set(trunk.weights)
+            ends = _is_product(step) and not drawn & set(trunk.weights)
+            if ends or (times and fixed):
                 cut.add(index)
             elif index not in seen:
                 seen.add(index)

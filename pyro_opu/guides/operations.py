@@ -84,9 +84,15 @@ class Operations(nn.Module):
 
     @torch.no_grad()
     def start_at(self, weights: Iterable[Tensor]) -> None:
-        """Begin with these weights, in the order of the config."""
+        """Begin with these weights, in the order of the config.
+
+        Weights that decayed to subnormal numbers are 0: a convolution with a few takes three times
+        as long.
+        """
         for number, value in enumerate(weights):
-            getattr(self.graph, f"w{number}").copy_(value)
+            own: Tensor = getattr(self.graph, f"w{number}").copy_(value)
+            if own.is_floating_point():
+                own.masked_fill_(own.abs() < torch.finfo(own.dtype).tiny, 0.0)
 
     def forward(self, x: Tensor) -> Tensor:
         """What the last step gives."""

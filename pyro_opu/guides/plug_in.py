@@ -65,9 +65,8 @@ class NetworkTrunk(DefaultTrunk):
     kind = "network"
     #: Where training begins, in a report, and why.
     begins = "network", "the operations of its teacher's network are known"
-    #: Whether what it gives to the small network stays while it is trained; then it has
-    #: ``moments_at`` and ``from_moments``.
-    stays = False
+    #: Whether it has ``moments_at``, which gives what it reads, and ``from_moments``.
+    reads_once = False
     #: Whether the student begins with what one normal logit averages to, which is exact.
     has_one_logit = False
     #: Whether it begins with all moments of what the posterior says, if that is normal.
@@ -103,12 +102,15 @@ class NetworkTrunk(DefaultTrunk):
         kind, rank, beside = "network", 0, 0
         if start.draws is not None:
             rank = min(len(start.draws) - 1, size)
-            if start.has_few_moments():
-                kind, beside = ("process" if start.process else "moments"), 3 * outputs
-                most = max(MOST_TOLD, int(SHARE_TOLD * products)) // (outputs * size)
-                rank = min(rank, max(1, most))
+            most = max(1, max(MOST_TOLD, int(SHARE_TOLD * products)) // (outputs * size))
+            few = start.has_few_moments()
+            if start.independent and not (few and rank <= most):
+                kind, rank = "independent", 0
+            elif few:
+                kind, rank = "process" if start.process else "moments", min(rank, most)
             else:
                 kind, rank = "tempered", min(rank, DIRECTIONS)
+            beside = 0 if kind == "tempered" else 3 * outputs
         budget = SHARE * products if products > LARGE else SMALL
         read = x[0].numel() if start.process else size
         cost = {w: (read + beside + w) * w + w * classes for w in WIDTHS}
@@ -116,6 +118,12 @@ class NetworkTrunk(DefaultTrunk):
         plain = {"kind": kind, "input_shape": list(x.shape[1:]), "network": network}
         sizes = {"size": size - 1, "outputs": outputs, "rank": rank, "hidden": [width] * 2}
         return {**plain, **sizes, **({"projected": True} if start.projected else {})}
+
+    @property
+    def stays(self) -> bool:
+        """Whether no weight that is trained changes what it reads, which is read once then."""
+        trained = () if self.network is None else self.network.parameters()
+        return self.reads_once and next(iter(trained), None) is None
 
     def merges(self, rows: int = MANY) -> bool:
         """Whether linear heads and the first layer had better read so many rows in one product."""
@@ -229,7 +237,7 @@ class MomentsTrunk(NetworkTrunk):
 
     kind = "moments"
     begins = "moments", "the posterior is a Gaussian process, or over a linear head"
-    read_by_first = "scale"
+    reads_once, read_by_first = True, "scale"
     mean: Tensor
     factor: Tensor
 
@@ -277,31 +285,26 @@ class MomentsTrunk(NetworkTrunk):
         factor = (values[..., None] * directions).movedim(0, 1)[: len(self.factor)]
         self.factor.zero_()[: len(factor)] = factor
 
-    def moments(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance of the logits ``(N, O)`` at standardised features ``(N, F)``."""
+    def moments_of(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Standardised features ``(N, F)``, mean and variance of the logits ``(N, O)``."""
+        z = self.standardize(self.shaped(x))
         weights = torch.cat([self.mean[None], self.factor]).flatten(0, 1)
         found = torch.addmm(weights[:, -1], z, weights[:, :-1].mT).unflatten(-1, (-1, self.outputs))
-        return found[:, 0], found[:, 1:].square().sum(1)
+        return z, found[:, 0], found[:, 1:].square().sum(1)
 
     def _read(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
         """What the small network reads, and what the heads read beside its features."""
-        z = self.standardize(self.shaped(x))
-        mean, variance = self.moments(z)
+        z, mean, variance = self.moments_of(x)
         if self.has_one_logit:
             plain = torch.cat(averaged_logit(mean, variance), -1)
         else:
             plain = moderated(mean, variance)
-        bent = self._beside_moments(z, x).asinh()  # for heavy tails
-        return [bent, mean.asinh(), variance.clamp_min(LEAST).log(), plain], plain
+        log_variance = variance.clamp_min(LEAST).log()
+        return [self._beside_moments(z, x), mean.asinh(), log_variance, plain], plain
 
     def _beside_moments(self, z: Tensor, x: Tensor) -> Tensor:
-        return z
-
-    @property
-    def stays(self) -> bool:  # type: ignore[override]
-        """Whether no weight that is trained changes what the small network reads."""
-        trained = () if self.network is None else self.network.parameters()
-        return next(iter(trained), None) is None
+        """What the small network reads beside the moments, bent for heavy tails."""
+        return z.asinh()
 
     def moments_at(self, x: Tensor) -> Tensor:
         """What the small network reads and what the heads read beside its features ``(N, R)``."""
@@ -316,6 +319,38 @@ class MomentsTrunk(NetworkTrunk):
     def forward(self, x: Tensor) -> Tensor:
         """Features ``(N, H + O)``, or H + 2."""
         return self.from_moments(self.moments_at(x))
+
+
+class IndependentTrunk(MomentsTrunk):
+    r"""A posterior over a linear head whose coefficients are independent, as under dropout.
+
+    .. math:: v_k(x) = \sum_f \operatorname{Var}(w_{kf})\, \phi_f(x)^2
+    """
+
+    kind = "independent"
+    begins = "moments", "coefficients of a linear head vary independently, as under dropout"
+    variances: Tensor
+
+    def _build(self, config: dict[str, Any], size: int, hidden: tuple[int, ...]) -> None:
+        super()._build(config, size, hidden)
+        self.register_buffer("variances", torch.zeros_like(self.mean))
+
+    @torch.no_grad()
+    def _take_moments(self, heads: Tensor) -> None:
+        """Mean and variances of draws ``(S, C, F + 1)``."""
+        heads = heads[:, 1:] - heads[:, :1] if self.outputs == 1 else heads
+        self.mean.copy_(self._standardised(heads.mean(0, keepdim=True))[0])
+        self.variances.copy_(heads.var(0))
+
+    def moments_of(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Standardised features ``(N, F)``, mean and variance of the logits ``(N, O)``."""
+        features = self.shaped(x)
+        z, squares = self.standardize(features), features.to(self.mean.dtype).square()
+        mean = torch.addmm(self.mean[:, -1], z, self.mean[:, :-1].mT)
+        return z, mean, torch.addmm(self.variances[:, -1], squares, self.variances[:, :-1].mT)
+
+    def _beside_moments(self, z: Tensor, x: Tensor) -> Tensor:
+        return z
 
 
 class ProcessTrunk(MomentsTrunk):
@@ -342,7 +377,7 @@ class ProcessTrunk(MomentsTrunk):
         return super()._heads_at(start, x)
 
     def _beside_moments(self, z: Tensor, x: Tensor) -> Tensor:
-        return self.read(x.flatten(1))
+        return self.read(x.flatten(1)).asinh()
 
     def update_moments(self, start: Beginning) -> None:
         """Take the moments of a posterior that has changed.
@@ -371,7 +406,7 @@ class TemperedTrunk(NetworkTrunk):
 
     kind = "tempered"
     begins = MomentsTrunk.begins
-    read_by_first = "scale"
+    reads_once, read_by_first = True, "scale"
     factor: Tensor
     rest: Tensor
 
@@ -428,16 +463,29 @@ class TemperedTrunk(NetworkTrunk):
         z = self.standardize(features)
         return [z, self.average(z).clamp_min(LEAST).log()], features.to(z.dtype)
 
+    def moments_at(self, x: Tensor) -> Tensor:
+        """What the small network reads, log v, and the features ``(N, 2 F + 2)``."""
+        read, plain = self._read(x)
+        return torch.cat([self.scale(torch.cat(read, -1)), read[1], plain], -1)
+
+    def from_moments(self, moments: Tensor) -> Tensor:
+        """Features ``(N, H + F + 3)``, from what :meth:`moments_at` gives."""
+        size = moments.shape[1] // 2
+        read, spread, plain = moments.split([size, 1, size - 1], 1)
+        small = self.layers(read)
+        t = (MOST_TEMPERATURE * self.temperature(small).tanh()).exp()
+        return torch.cat([small, spread, spread.square(), t * plain, t], -1)
+
     def forward(self, x: Tensor) -> Tensor:
         """Features ``(N, H + F + 3)``."""
-        read, plain = self._read(x)
-        small = self.layers(self.scale(torch.cat(read, -1)))
-        t = (MOST_TEMPERATURE * self.temperature(small).tanh()).exp()
-        return torch.cat([small, read[1], read[1].square(), t * plain, t], -1)
+        return self.from_moments(self.moments_at(x))
 
 
 #: Trunks by the "kind" of their descriptions.
-TRUNKS = {each.kind: each for each in (NetworkTrunk, MomentsTrunk, ProcessTrunk, TemperedTrunk)}
+TRUNKS = {
+    each.kind: each
+    for each in (NetworkTrunk, MomentsTrunk, IndependentTrunk, ProcessTrunk, TemperedTrunk)
+}
 
 
 def _summed(bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:

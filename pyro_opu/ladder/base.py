@@ -19,8 +19,9 @@ from pyro_opu.ladder.files import FEW, OUTPUTS, ExactProgram, Exported, nearest_
 from pyro_opu.ladder.sums import Sums, checked_levels, laid_out, sums_of
 from pyro_opu.metrics.uncertainty import table_of
 from pyro_opu.parts import Outcome, Part, by_part
-from pyro_opu.programs.posterior import PROBS, SAID, Said
-from pyro_opu.programs.recorder import NotRecorded
+from pyro_opu.programs.asked import validates
+from pyro_opu.programs.posterior import PROBS, SAID, PosteriorProgram, Said
+from pyro_opu.programs.recorder import NotRecorded, NotValid
 from pyro_opu.programs.vmap import Draws
 from pyro_opu.rng import exclusive, full_precision
 from pyro_opu.teachers import Teacher
@@ -122,15 +123,21 @@ class Exact(Teacher):
                 ".draws(x), or export(path, x, outputs='mean, aleatoric')."
             )
         levels = checked_levels(quantiles)
+        try:
+            return self.outcome.shown(self._tables(x, self._said_at(x), levels))
+        except NotRecorded:
+            return self.outcome.shown(self._tables(x, None, levels))
+
+    def _tables(self, x: Tensor, said: Said | None, levels: Tensor | None) -> dict[str, Any]:
+        """Tables by site, of the record or of the posterior itself."""
         parts = self.outcome.parts
         found: dict[str, list[Any]] = {part.site: [] for part in parts}
         start = 0
-        for rows, answers in self._blocks(x):
+        for rows, answers in self._blocks(x, said):
             for site, table in self._of_block(parts, x[start : start + rows], answers, levels):
                 found[site].append(table)
             start += rows
-        by_site = {part.site: laid_out(part, found[part.site]) for part in parts}
-        return self.outcome.shown(by_site)
+        return {part.site: laid_out(part, found[part.site]) for part in parts}
 
     @torch.no_grad()
     @full_precision()
@@ -291,12 +298,15 @@ class Exact(Teacher):
         """What draws say of the inputs; as a teacher's ``draws`` gives it by the name of PROBS."""
         x = self._look(x)
         said = self._said_at(x)
-        if said is None:
+        direct = said is not None and name == PROBS and name in said.bound.names
+        try:
+            whole = None if said is None else said.whole(x, PROBS if direct else SAID)
+        except NotRecorded:
+            whole = None
+        if said is None or whole is None:
             assert self._held is not None
             whole = self._held.streamed(x, num_draws)
             return self.outcome.plain(whole) if name == PROBS else whole
-        direct = name == PROBS and name in said.bound.recorded.names
-        whole = said.whole(x, PROBS if direct else SAID)
         if num_draws is not None and self._held is not None:
             index = torch.randperm(len(whole))[: self._held._checked(num_draws)]
             whole = whole[index.sort().values.to(whole.device)]
@@ -305,15 +315,14 @@ class Exact(Teacher):
         whole = self.outcome.checked(whole.log() if direct else whole, len(x), not said.proved)
         return self.outcome.plain(whole) if name == PROBS else whole
 
-    def _blocks(self, x: Tensor) -> Iterator[tuple[int, Iterator[Draws]]]:
+    def _blocks(self, x: Tensor, said: Said | None) -> Iterator[tuple[int, Iterator[Draws]]]:
         """Rows of each block, and what successive draws say of them."""
-        said = self._said_at(x)
         if said is None:
             assert self._held is not None
             for block in self._held.stream(x):
                 yield block.shape[1], iter([{SAID: block}])
         else:
-            yield from said.blocks(x, *(n for n in (SAID, PROBS) if n in said.bound.recorded.names))
+            yield from said.blocks(x, *(n for n in (SAID, PROBS) if n in said.bound.names))
 
     def _look(self, x: Any) -> Tensor:
         """Inputs as one tensor; at the first the posterior is looked at, and its draws are held."""
@@ -328,7 +337,7 @@ class Exact(Teacher):
 
     def _said_at(self, x: Tensor) -> Said | None:
         """The record that serves inputs of this shape, ``None`` where there is none."""
-        key = x.shape[1:], x.dtype, x.device
+        key = x.shape[1:], x.dtype, x.device, validates()
         said = self._said.get(key)
         if said is None or (isinstance(said, Said) and not said.watched.unchanged()):
             with exclusive():
@@ -346,8 +355,13 @@ class Exact(Teacher):
     def _record(self, x: Tensor) -> Said | str:
         """The record, or why there is none."""
         assert self._held is not None
+        program: PosteriorProgram | None = None
         try:
+            program = self._held.posterior_program(x)
             single = len(self.outcome.parts) == 1 and self.outcome.kind == "classes"
-            return Said(self._held.posterior_program(x), x, self.chunk_size, single)
+            return Said(program, x, self.chunk_size, single)
         except Exception as error:  # noqa: BLE001 - whatever cannot be recorded is evaluated
-            return (str(error).splitlines() or [type(error).__name__])[0]
+            reason = error
+        if program is not None and isinstance(reason, NotValid):
+            program.complain(x)
+        return (str(reason).splitlines() or [type(reason).__name__])[0]

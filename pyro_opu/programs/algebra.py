@@ -1,14 +1,13 @@
 """Operations of a recorded program in another order or number, with the same result to rounding.
 
-What is asked of numbers that cannot be otherwise is left out, an index is taken after what follows
-from the draws alone, and a logarithm and its exponential cancel.
+An index is taken after what follows from the draws alone, and a logarithm and its exponential
+cancel.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from operator import getitem
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +15,7 @@ from torch import fx
 
 aten = torch.ops.aten
 #: Operations that change nothing where they keep the sizes.
-_VIEWS = {
+VIEWS = {
     aten.view.default,
     aten._unsafe_view.default,
     aten.expand.default,
@@ -50,20 +49,16 @@ class Ends(NamedTuple):
 
 
 _CLIPS = {aten.clamp_min.default: max, aten.clamp_max.default: min}
-_HOLDS: dict[Any, Callable[[Ends, float], bool]] = {
-    aten.ge.Scalar: lambda ends, c: ends.low >= c,
-    aten.gt.Scalar: lambda ends, c: ends.low > c,
-    aten.le.Scalar: lambda ends, c: ends.high <= c,
-    aten.lt.Scalar: lambda ends, c: ends.high < c,
+_NOT_NEGATIVE = {
+    getattr(aten, name).default for name in ("exp", "softplus", "relu", "abs", "square", "sqrt")
 }
 
 
-def simplify(program: fx.GraphModule, valid: int | None, fixed: set[fx.Node]) -> None:
+def simplify(program: fx.GraphModule, fixed: set[fx.Node]) -> None:
     """Rewrite a program in place.
 
     Args:
         program: A graph of aten operations, with "sizes" and "dtype" in the meta of its nodes.
-        valid: Which of its outputs is whether all holds that is asked of numbers.
         fixed: What follows from draws and constants alone.
     """
     graph = program.graph
@@ -74,9 +69,6 @@ def simplify(program: fx.GraphModule, valid: int | None, fixed: set[fx.Node]) ->
                 if found is not None:
                     node.replace_all_uses_with(found)
                     break
-    if valid is not None:
-        ends = next(node for node in graph.nodes if node.op == "output")
-        _leave_out(ends.args[0][valid])
     graph.eliminate_dead_code()
 
 
@@ -97,10 +89,10 @@ def _normalised(node: fx.Node, fixed: set[fx.Node]) -> fx.Node | None:
     probs, total = args(node)
     is_sum = isinstance(total, fx.Node) and total.target is aten.sum.dim_IntList
     kept = is_sum and len(args(total)) > 2 and args(total)[2] is True and not total.kwargs
-    return probs if kept and args(total)[0] is probs and _sums_to_one(total) else None
+    return probs if kept and args(total)[0] is probs and sums_to_one(total) else None
 
 
-def _sums_to_one(total: fx.Node) -> bool:
+def sums_to_one(total: fx.Node) -> bool:
     """Whether a sum is that of a softmax over its axis."""
     probs, dims = args(total)[0], args(total)[1]
     known = len(dims) == 1 and "sizes" in probs.meta
@@ -212,51 +204,6 @@ def _unclipped(node: fx.Node) -> fx.Node:
     return node
 
 
-# What is asked of numbers ------------------------------------------------------------------------
-
-
-def _leave_out(valid: fx.Node) -> None:
-    """Ask of numbers that can only fail by being NaN whether they are, once."""
-    stack = args(valid)[0] if valid.target is aten.all.default else None
-    if not isinstance(stack, fx.Node) or stack.target is not aten.stack.default:
-        return
-    left: dict[fx.Node, fx.Node] = {}  # in order, each once
-    for asked in args(stack)[0]:
-        of = _only_nan(asked)
-        left[asked if of is None else _is_number(stack, of)] = asked
-    found = list({_key(node): node for node in left}.values())
-    if len(found) == 1:
-        valid.replace_all_uses_with(found[0])
-    else:
-        stack.args = (found,)
-
-
-def _key(node: fx.Node) -> Any:
-    total = args(node)[0] if node.target is aten.eq.Tensor else None
-    return (
-        args(total)[0] if isinstance(total, fx.Node) and total.target is aten.sum.default else node
-    )
-
-
-def _is_number(before: fx.Node, of: fx.Node) -> fx.Node:
-    total = new_node(before, aten.sum.default, (of,), of, sizes=())
-    return new_node(before, aten.eq.Tensor, (total, total), total, dtype=torch.bool)
-
-
-def _only_nan(asked: fx.Node) -> fx.Node | None:
-    """Numbers between known ends of which a comparison holds, unless one of them is NaN."""
-    holds = _HOLDS.get(asked.target)
-    if holds is None:
-        return None
-    extreme = args(asked)[0]
-    if extreme.target is getitem:
-        extreme = args(extreme)[0]
-    if extreme.target not in (aten.aminmax.default, aten.amin.default, aten.amax.default):
-        return None
-    ends = None if len(args(extreme)) > 1 or extreme.kwargs else _ends(args(extreme)[0])
-    return None if ends is None or not holds(ends, args(asked)[1]) else ends.of
-
-
 def args(node: fx.Node) -> tuple[Any, ...]:
     """What an operation is given."""
     return node.args
@@ -264,33 +211,46 @@ def args(node: fx.Node) -> tuple[Any, ...]:
 
 def between(node: fx.Node, low: float, high: float) -> bool:
     """Whether all numbers of a node are known to be there, or NaN."""
-    ends = _ends(node)
+    ends = ends_of(node)
     return ends is not None and low <= ends.low and ends.high <= high
 
 
-def _base(node: fx.Node) -> fx.Node:
+def base_of(node: fx.Node) -> fx.Node:
     """What a view is one of."""
     while node.op == "call_function" and getattr(node.target, "is_view", False):
         node = args(node)[0]
     return node
 
 
-def _ends(node: fx.Node) -> Ends | None:
-    node = _base(node)
+def filled_with(node: fx.Node) -> float:
+    """The number that all of a node's are, NaN where it is not known."""
+    if node.target is aten.full.default:
+        return float(args(node)[1])
+    return 0.0 if node.target is aten.zeros.default else math.nan
+
+
+def ends_of(node: fx.Node) -> Ends | None:
+    node = base_of(node)
     if node.target in _CLIPS:
-        ends, at = _ends(args(node)[0]), args(node)[1]
+        ends, at = ends_of(args(node)[0]), args(node)[1]
         return ends and Ends(
             _CLIPS[node.target](ends.low, at), _CLIPS[node.target](ends.high, at), ends.of
         )
     if node.target is aten.neg.default:
-        ends = _ends(args(node)[0])
+        ends = ends_of(args(node)[0])
         return ends and Ends(-ends.high, -ends.low, ends.of)
     if node.target in (aten.sigmoid.default, aten._softmax.default):
         return Ends(0.0, 1.0, node)
-    if node.target is aten.exp.default:
+    if not math.isnan(value := filled_with(node)):
+        return Ends(value, value, node)
+    if node.target in _NOT_NEGATIVE:
         return Ends(0.0, math.inf, node)
-    if node.target is aten.sum.dim_IntList and _sums_to_one(node):
-        return Ends(0.5, 2.0, _base(args(node)[0]))
+    if node.target in (aten.add.Tensor, aten.add.Scalar) and not node.kwargs:
+        ends, by = ends_of(args(node)[0]), args(node)[1]
+        known = ends is not None and isinstance(by, int | float)
+        return Ends(ends.low + by, ends.high + by, ends.of) if known and ends else None
+    if node.target is aten.sum.dim_IntList and sums_to_one(node):
+        return Ends(0.5, 2.0, base_of(args(node)[0]))
     return None
 
 
@@ -323,7 +283,7 @@ def _is_same(node: fx.Node, source: fx.Node) -> bool:
     if node.target is aten.clone.default and any(map(_reads_memory, node.users)):
         return False
     copied = node.target is aten._to_copy.default and set(node.kwargs) <= {"dtype", "device"}
-    return copied or node.target is aten.copy.default or node.target in _VIEWS
+    return copied or node.target is aten.copy.default or node.target in VIEWS
 
 
 def _reads_memory(node: fx.Node) -> bool:
@@ -332,7 +292,7 @@ def _reads_memory(node: fx.Node) -> bool:
 
 
 def is_view(node: fx.Node) -> bool:
-    return node.target in _VIEWS or bool(getattr(node.target, "is_view", False))
+    return node.target in VIEWS or bool(getattr(node.target, "is_view", False))
 
 
 def is_random(node: fx.Node) -> bool:

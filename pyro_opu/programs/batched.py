@@ -16,6 +16,7 @@ from torch import Tensor
 
 from pyro_opu.checks import ArgumentTypeError, positive_int
 from pyro_opu.inputs import call_with
+from pyro_opu.programs.asked import all_hold, later
 from pyro_opu.programs.bound import put
 from pyro_opu.programs.cost import Cost, metered
 from pyro_opu.programs.forms import Call, Forms
@@ -81,15 +82,23 @@ class BatchedPredictive(Predictive):
         if am_i_wrapped():
             return super().forward(*args, **kwargs)
         call = Call(args, kwargs)
-        form = call.form()
+        with suppress(RuntimeError):  # a kernel that refuses its numbers
+            if (answered := self._answered(call, call.form())) is not None:
+                return answered
+        beside = self.guide, self.num_samples, self.return_sites
+        looped = Predictive(self.model, dict(self.posterior_samples), *beside)
+        found: dict[str, Tensor] = looped(*args, **kwargs)
+        return found
+
+    def _answered(self, call: Call, form: Hashable) -> dict[str, Tensor] | None:
+        """The answer, or ``None`` where an argument of a distribution is not valid."""
         for key in ((form, call.rows), form):
             programs = self._programs[key]
             if programs is not None and programs.serves(call):
-                if (answered := programs(call.tensors)) is not None:
-                    return answered
+                return programs(call.tensors)
         return self._run(call, form)
 
-    def _run(self, call: Call, form: Hashable) -> dict[str, Tensor]:
+    def _run(self, call: Call, form: Hashable) -> dict[str, Tensor] | None:
         """What runs of the model give; from now on without them, where they can be recorded."""
         with preserve_rng():
             model = Runs(self.model, call)
@@ -102,16 +111,18 @@ class BatchedPredictive(Predictive):
             vmaps = False not in (self._of_guide.use_vmap, self._of_model.use_vmap)
             if vmaps and form is not None and self._never.isdisjoint((form, (form, call.rows))):
                 programs = self._recorded(model, guide, shapes, call, form)
-                if programs and (answered := programs(call.tensors)) is not None:
-                    return answered
+                if programs:
+                    return programs(call.tensors)
             size, ways = self._draws_at_once(model, guide, shapes, call.tensors)
         found: dict[str, Tensor] = {}
-        with quiet(), ways():
+        with quiet(), ways(), later() as checks:
             for start in range(0, self.num_samples, size):
                 block = slice(start, start + size)
                 values = self._values(model, guide, shapes, block)
                 whole = {k: v.reshape(len(v), *shapes[k]) for k, v in values.items()}
                 put(found, block, whole, self.num_samples)
+        if checks and not bool(all_hold(checks)):
+            return None
         return {name: found[name] for name in shapes}
 
     def _compare(self, model: Runs, guide: Runs | None, form: Hashable) -> None:

@@ -1,10 +1,9 @@
-"""A recorded program with its draws, and the blocks in which it runs."""
+"""A recorded program with its draws."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,19 +11,25 @@ import torch
 from torch import Tensor, fx
 
 from pyro_opu.programs.agreement import close
-from pyro_opu.programs.algebra import after, args, is_random, is_view, new_node, output, width
+from pyro_opu.programs.algebra import (
+    after,
+    args,
+    is_random,
+    is_view,
+    new_node,
+    output,
+    width,
+)
+from pyro_opu.programs.needless import apart, together
 from pyro_opu.programs.quick import by_lines, compiled
-from pyro_opu.programs.recorded import Recorded, Size, sized
+from pyro_opu.programs.recorded import VALID, Recorded, Size, sized
+from pyro_opu.programs.recorder import NotValid
 from pyro_opu.programs.vmap import Draws
 
 #: Numbers that are kept of a draw, in multiples of those in it, where they follow from it alone.
 KEPT = 4
-#: Numbers in the widest tensor of a block, of which the quickest is found.
-TRIED, QUICK = (2**15, 2**17, 2**19), 2**17
 #: Rows up to which products are quicker where the numbers of a draw that are added lie in line.
 FEW_ROWS = 4
-#: How often each way is timed; seconds of all draws from which another program may be quicker.
-TIMES, LONG = 3, 0.02
 aten = torch.ops.aten
 #: Operations whose numbers are what lies in memory.
 _UNSET = {
@@ -47,7 +52,11 @@ class Bound:
         draws: Its draws.
         fresh: Whether every call brings draws of its own, of which these are some.
 
+    Raises:
+        NotValid: what is asked of the draws, or of constants, does not hold.
+
     Attributes:
+        names: Those of its outputs.
         values: What follows from the draws alone, as ``late`` takes it.
         trunk: What follows from the inputs alone.
         late: All that is left.
@@ -56,17 +65,20 @@ class Bound:
     def __init__(self, recorded: Recorded, draws: Draws, fresh: bool = False) -> None:
         self.recorded = recorded
         self.num_draws = len(next(iter(draws.values())))
-        cuts = _cuts(recorded.program, draws)
-        taken = dict(zip((n.name for n in _given(recorded.program)[2:]), draws, strict=False))
+        self.names, program = list(recorded.names), recorded.program
+        if VALID in self.names:
+            program, self.names = _asked_once(recorded, {} if fresh else draws)
+        cuts = _cuts(program, draws)
+        taken = dict(zip((n.name for n in _given(program)[2:]), draws, strict=False))
         if fresh:
             cuts = {name: cut for name, cut in cuts.items() if cut is None or name in taken}
-        early, self.trunk, self.late = _split(recorded.program, len(draws), cuts)
+        early, self.trunk, self.late = _split(program, len(draws), cuts)
         with torch.no_grad():
             run = _Compared(early, cuts, draws)
             self.values: list[Tensor] = list(run.run(self.num_draws, 0, *draws.values()))
             if any(node.name in run.wrong for node in output(early)):
                 cuts = {name: cut for name, cut in cuts.items() if name not in run.wrong}
-                early, self.trunk, self.late = _split(recorded.program, len(draws), cuts)
+                early, self.trunk, self.late = _split(program, len(draws), cuts)
                 self.values = list(early(self.num_draws, 0, *draws.values()))
         self._cuts = [cuts[node.name] for node in output(early)]
         self._taken = [taken.get(node.name, "") for node in output(early)]
@@ -109,7 +121,7 @@ class Bound:
         return _part(self.late, _given(self.late), [self._output(name)], set())
 
     def _output(self, name: str) -> fx.Node:
-        return output(self.late)[self.recorded.names.index(name)]
+        return output(self.late)[self.names.index(name)]
 
     def __call__(self, inputs: Sequence[Tensor], block: slice = slice(None)) -> Draws:
         """What the program gives under a block of the draws."""
@@ -124,12 +136,12 @@ class Bound:
         """
         rows = self.recorded.of_rows(inputs)
         trunk = self._begin(rows, *inputs)
-        wanted = tuple(self.recorded.names if names is None else names)
+        wanted = tuple(self.names if names is None else names)
         end = self._end_at(rows)
         if (run := end.runs.get(wanted)) is None:
-            places = [self.recorded.names.index(name) for name in wanted]
+            places = [self.names.index(name) for name in wanted]
             run = end.runs[wanted] = compiled(end.program, places)
-        pairs = zip(self.recorded.names, self._own, strict=True)
+        pairs = zip(self.names, self._own, strict=True)
         shared = [name for name, own in pairs if not own and name in wanted]
 
         def under(block: slice, draws: Draws | None = None) -> Draws:
@@ -228,6 +240,29 @@ def _cuts(program: fx.GraphModule, draws: Draws) -> dict[str, _Cut | None]:
             if math.prod(size.at(1, 0) for size in sizes) <= KEPT * per_draw + 64:
                 found[node.name] = _Cut(axes[0], sizes[axes[0]].draws)
     return found
+
+
+def _asked_once(recorded: Recorded, draws: Draws) -> tuple[fx.GraphModule, list[str]]:
+    """The program without what is asked of these draws and of constants, which is asked here."""
+    program, names = recorded.program, [name for name in recorded.names if name != VALID]
+    given, ends = _given(program), dict(zip(recorded.names, output(program), strict=True))
+    others = {given[1], *given[2 + len(draws) :], *([] if draws else given[:1])}
+    late = after(program, lambda node: node in others or is_random(node))
+    asked = apart(ends[VALID])
+    left = [each for each in asked if each in late]
+    early = _part(program, given[: 2 + len(draws)], [a for a in asked if a not in late], late)
+    size = len(next(iter(draws.values()))) if draws else 0
+    with torch.no_grad():
+        if not all(bool(each) for each in early(size, 0, *draws.values())):
+            raise NotValid
+    made = _part(program, given, [*(ends[name] for name in names), *left], set())
+    last = next(node for node in made.graph.nodes if node.op == "output")
+    found, left = output(made)[: len(names)], output(made)[len(names) :]
+    if left:
+        names, found = [*names, VALID], [*found, together(last, left)]
+    last.args = (found,)
+    made.recompile()
+    return made, names
 
 
 def _is_unset(node: fx.Node) -> bool:
@@ -353,62 +388,3 @@ def put(found: Draws, block: slice, values: Draws, size: int) -> None:
         if name not in found:
             found[name] = value.new_empty((size, *value.shape[1:]))
         found[name][block] = value
-
-
-class Pace:
-    """How the work goes quickest, found while it is done: in blocks of how many draws.
-
-    Where it takes long, the original that the record stands for is timed too, and kept if quicker.
-
-    Attributes:
-        size: Draws of the next block.
-        by_original: Whether it is done by the original.
-    """
-
-    def __init__(self, draws: int, sizes: Sequence[int], original: int = 0) -> None:
-        self._draws = draws
-        self._left = [(size, False) for size in sizes] * TIMES if len(sizes) > 1 or original else []
-        self._original = min(original, sizes[-1])
-        self._seconds: dict[tuple[int, bool], float] = {}
-        self.size, self.by_original = self._left.pop(0) if self._left else (sizes[0], False)
-
-    @classmethod
-    def of(cls, draws: int, width: int, most: int, timed: bool, original: int) -> Pace:
-        """One for draws that make tensors of ``width`` numbers, in blocks of ``most`` at most.
-
-        The original is timed by blocks of ``original`` draws at most.
-
-        Where the work is not to depend on the clock, as what is drawn at random must not, the size
-        is one that is quick for most programs.
-        """
-        numbers = [each for each in (*TRIED, most) if each <= most] if timed else [min(QUICK, most)]
-        sizes = sorted({max(1, min(draws, each // width)) for each in numbers})
-        return cls(draws, sizes, original if timed else 0)
-
-    def blocks(
-        self, run: Callable[[slice], Draws], original: Callable[[slice], Draws]
-    ) -> Iterator[tuple[slice, Draws]]:
-        """Blocks of draws and what is found of them, each in the way whose turn it is.
-
-        What is done with a block before the next is asked for counts as the work.
-        """
-        start = 0
-        while start < self._draws:
-            way = self.size, self.by_original
-            block = slice(start, min(self._draws, start + self.size))
-            began = time.perf_counter()
-            yield block, (original if self.by_original else run)(block)
-            start = block.stop
-            if self._left and way == (start - block.start, self.by_original):
-                self._note(way, (time.perf_counter() - began) / self.size)
-
-    def _note(self, way: tuple[int, bool], seconds: float) -> None:
-        """The time of a draw by the way whose turn it was."""
-        self._seconds[way] = min(seconds, self._seconds.get(way, math.inf))
-        self.size, self.by_original = self._left.pop(0)
-        if not self._left:
-            best = min(self._seconds, key=self._seconds.__getitem__)
-            if self._original and self._seconds[best] * self._draws > LONG:
-                self._left, self._original = [(self._original, True)] * TIMES + [best], 0
-                best = self._left.pop(0)
-            self.size, self.by_original = best

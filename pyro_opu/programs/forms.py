@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from pyro_opu.programs.asked import validates
+
 T = TypeVar("T")
 #: Forms of which the programs are kept.
 MOST_FORMS = 32
@@ -56,7 +58,7 @@ class Call:
 
     def form(self) -> Hashable:
         """What calls have in common that differ in numbers and rows; ``None``: they have none."""
-        state = torch.get_default_dtype(), torch.is_autocast_enabled()
+        state = torch.get_default_dtype(), torch.is_autocast_enabled(), validates()
         spec = self._spec if isinstance(self._spec, tuple) else repr(self._spec)
         leaves = [*map(self._leaf, self._leaves)]
         return None if None in leaves else (spec, state, *leaves)

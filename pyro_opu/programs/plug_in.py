@@ -37,12 +37,14 @@ class PlugIn:
         draws: Draws of the weights by name ``(S, ...)``, where the posterior is over them.
         deviations: Names of those by which a normal latent of a row is away from its mean, in
             standard deviations; with any, ``log_probs`` takes one row, and does so under ``vmap``.
+        of_noise: Whether ``draws`` are what a network draws at random, not weights of it.
     """
 
     log_probs: LogProbs
     candidates: list[dict[str, Tensor]]
     draws: dict[str, Tensor] | None = None
     deviations: frozenset[str] = frozenset()
+    of_noise: bool = False
 
     @classmethod
     def of_draws(

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from pyro_opu.programs.agreement import gaps
 from pyro_opu.programs.algebra import is_simplex, output
-from pyro_opu.programs.bound import Bound, Pace
+from pyro_opu.programs.bound import Bound
+from pyro_opu.programs.pace import Pace
 from pyro_opu.programs.recorded import VALID, Recorded, few
-from pyro_opu.programs.recorder import NotRecorded, Together
+from pyro_opu.programs.recorder import NotRecorded, NotValid, Together
 from pyro_opu.programs.vmap import Draws
 from pyro_opu.programs.watched import Watched
 from pyro_opu.rng import exclusive, preserve_rng, seeded
@@ -30,10 +31,19 @@ class PosteriorProgram:
     Attributes:
         program: ``(draws, [x]) -> {"said": (S, N, K)}``, all draws at once.
         draws: Tensors ``(S, ...)`` each.
+        alone: The same of one draw, as it is written, with errors of its own.
     """
 
     program: Together
     draws: Draws
+    alone: Callable[[Draws, Tensor], object] | None = None
+
+    def complain(self, x: Tensor) -> None:
+        """Raise the error that a draw has at these inputs, if one has."""
+        if self.alone is None:
+            return
+        for draw in range(self.num_draws):
+            self.alone({name: value[draw] for name, value in self.draws.items()}, x)
 
     @property
     def num_draws(self) -> int:
@@ -115,7 +125,7 @@ class Said:
         if (pace := self._paces.get(key)) is None:
             size, width = self.posterior.num_draws, self.bound.width(len(x))
             pace = self._paces[key] = Pace.of(size, width, self._most(x), not self.is_random, size)
-        asked = (*names, VALID) if VALID in self.bound.recorded.names else names
+        asked = (*names, VALID) if VALID in self.bound.names else names
         run = self.bound.at([x], asked)
 
         def original(block: slice) -> Draws:
@@ -123,7 +133,8 @@ class Said:
 
         for _, found in pace.blocks(run, original):
             if not bool(found.get(VALID, True)):
-                raise NotRecorded("it samples what cannot be sampled")
+                self.posterior.complain(x)
+                raise NotValid
             yield found
 
     def whole(self, x: Tensor, name: str = SAID) -> Tensor:

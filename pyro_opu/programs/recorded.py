@@ -23,6 +23,7 @@ from pyro_opu.programs.algebra import (
     without_views,
 )
 from pyro_opu.programs.forms import rows_of
+from pyro_opu.programs.needless import leave_out
 from pyro_opu.programs.recorder import NotRecorded, Together, one_run
 from pyro_opu.programs.vmap import Draws
 
@@ -96,8 +97,9 @@ class Recorded:
         self.names, self.modules = list(first.names), first.modules
         self.program = _merged({corner: each.graph for corner, each in graphs.items()})
         without_views(self.program)
-        valid = self.names.index(VALID) if VALID in self.names else None
-        simplify(self.program, valid, self._follow_from_draws())
+        simplify(self.program, fixed := self._follow_from_draws())
+        if VALID in self.names:
+            leave_out(self.program, self.names.index(VALID), fixed)
         self.program.recompile()
         varying = after(self.program, is_random)
         outputs = output(self.program)

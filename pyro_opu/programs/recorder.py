@@ -30,6 +30,13 @@ class NotRecorded(Exception):
     """A program that is not one sequence of operations for all numbers of draws and rows."""
 
 
+class NotValid(NotRecorded):
+    """Arguments of distributions that are not what these may have."""
+
+    def __init__(self) -> None:
+        super().__init__("an argument of a distribution is not what it may be")
+
+
 class OneRun(NamedTuple):
     """A graph, the names of its outputs, and the modules that were called."""
 

@@ -13,14 +13,16 @@ from torch import Tensor
 from pyro_opu.programs.agreement import compare
 from pyro_opu.programs.algebra import output
 from pyro_opu.programs.apart import row_axes
-from pyro_opu.programs.bound import Bound, Pace, put
+from pyro_opu.programs.asked import all_hold, later
+from pyro_opu.programs.bound import Bound, put
 from pyro_opu.programs.forms import Call
+from pyro_opu.programs.pace import Pace
 from pyro_opu.programs.recorded import VALID, Recorded, few
 from pyro_opu.programs.recorder import Together
 from pyro_opu.programs.sites import arguments_of, unwrap
 from pyro_opu.programs.trace import Run, quiet, trace_of
 from pyro_opu.programs.vmap import COMPARED, Draws, loop, vectorized
-from pyro_opu.programs.vmap_rewrites import Rewrites, later
+from pyro_opu.programs.vmap_rewrites import Rewrites
 from pyro_opu.programs.watched import Watched
 from pyro_opu.utils.chunks import numbers_at_once
 
@@ -96,7 +98,7 @@ class Runs:
             with quiet(), later() as checks:
                 one = partial(self.laid_out, names, tensors=tensors)
                 found = vectorized(one, draws, own_tensors=own_tensors)
-            return found | ({VALID: torch.stack(checks).all()} if checks else {})
+            return found | ({VALID: all_hold(checks)} if checks else {})
 
         return together
 
@@ -273,8 +275,9 @@ class SitePrograms:
     def _looped(self, block: slice, tensors: Sequence[Tensor]) -> Draws:
         """The sites by a run of the model for every draw."""
         draws = {name: value[block] for name, value in self._samples.items()}
-        with quiet():
-            return loop(partial(self._model.laid_out, self._names, tensors=tensors), draws)
+        with quiet(), later() as checks:
+            found = loop(partial(self._model.laid_out, self._names, tensors=tensors), draws)
+        return found | ({VALID: all_hold(checks)} if checks else {})
 
     def _block(
         self, block: slice, run: Callable[..., Draws], guide: Callable[[slice], Draws] | None

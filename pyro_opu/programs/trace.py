@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from threading import get_ident
 from typing import Any
 
-import pyro
 import torch
 from pyro import poutine
 from pyro.poutine.condition_messenger import ConditionMessenger
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from pyro_opu.programs.asked import unvalidated
 from pyro_opu.programs.signature import Model
 from pyro_opu.programs.sites import stand_in
 from pyro_opu.programs.vmap import Draws
@@ -139,7 +139,7 @@ def fresh_latents(source: Model, known: Draws, x: Tensor, without: str | None = 
 @contextmanager
 def quiet() -> Iterator[None]:
     """No gradients, no validation (it branches on values), no handlers of the caller."""
-    with exclusive(), torch.no_grad(), pyro.validation_enabled(False), poutine.block():
+    with exclusive(), torch.no_grad(), unvalidated(), poutine.block():
         yield
 
 

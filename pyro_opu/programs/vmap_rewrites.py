@@ -21,6 +21,7 @@ from torch.distributions import dirichlet as torch_dirichlet
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from pyro_opu.programs.asked import require
 from pyro_opu.rng import replaced
 
 #: Numbers in a row from which torch's softmax is as fast as its exp.
@@ -138,29 +139,6 @@ def _of_each_draw(value: Tensor) -> Tensor:
     if level is None or functorch.maybe_get_level(value) == level:
         return value
     return value + torch.zeros_like(torch.rand((), device=value.device)).to(value.dtype)
-
-
-_CHECKS: ContextVar[list[Tensor] | None] = ContextVar("checks of a program", default=None)
-
-
-@contextmanager
-def later() -> Iterator[list[Tensor]]:
-    """Inside, what is asked of numbers is kept as tensors, all of which must hold in the end."""
-    checks: list[Tensor] = []
-    token = _CHECKS.set(checks)
-    try:
-        yield checks
-    finally:
-        _CHECKS.reset(token)
-
-
-def require(checks: Callable[[], tuple[Tensor, ...]], message: str) -> None:
-    """Raise ``message`` unless all of these hold, or keep them for who asks :func:`later`."""
-    kept = _CHECKS.get()
-    if kept is not None:
-        kept.extend(checks())
-    elif not all(bool(check) for check in checks()):
-        raise RuntimeError(message)
 
 
 class _Labels(torch.autograd.Function):

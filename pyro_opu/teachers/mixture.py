@@ -91,8 +91,9 @@ class MixtureTeacher(BaseTeacher[Tensor]):
         return None if None in costs else max(cost for cost in costs if cost is not None)
 
     def plug_ins(self, x: Tensor) -> list[PlugIn]:
-        """The sum over all members."""
-        return [plug_in for member in self.members for plug_in in member.plug_ins(x)]
+        """Those of all members, but for their noise, which is of one alone."""
+        found = [plug_in for member in self.members for plug_in in member.plug_ins(x)]
+        return [plug_in for plug_in in found if not plug_in.of_noise]
 
     def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
         for member in self.members:

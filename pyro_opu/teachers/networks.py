@@ -14,7 +14,7 @@ from pyro_opu.checks import ArgumentError, instance_of
 from pyro_opu.inputs import Form, Unpacked
 from pyro_opu.programs.agreement import close
 from pyro_opu.programs.cost import Cost, Meter, metered
-from pyro_opu.programs.plug_in import CANDIDATES, PlugIn
+from pyro_opu.programs.plug_in import CANDIDATES, PlugIn, plug_in_draws
 from pyro_opu.programs.posterior import SAID, PosteriorProgram
 from pyro_opu.programs.recorder import NotRecorded
 from pyro_opu.programs.samples import choose
@@ -31,6 +31,8 @@ from pyro_opu.utils.chunks import some_rows
 #: Products of a draw in its largest layer from which on its dropped units are left out: below it
 #: many draws at once are as fast.
 THINNED = 2**25
+#: Error of logits that are taken for affine, as a share of the largest: rounding.
+AFFINE = 1e-4
 #: Evaluations of a draw at an input from which on the spread is compared with training mode, which
 #: takes a quarter as many.
 COMPARED = 4096
@@ -73,8 +75,41 @@ class DropoutTeacher(BaseTeacher[Tensor]):
         self.module = Unpacked(self.module, form)
 
     def plug_ins(self, x: Tensor) -> list[PlugIn]:
-        """The network without dropout."""
-        return [_plug_in([self.module], x)]
+        """The network under draws of its noise, where logits are affine in that, and without."""
+        noisy = self._under_noise(x)
+        return [*([] if noisy is None else [noisy]), _plug_in([self.module], x)]
+
+    def _under_noise(self, x: Tensor) -> PlugIn | None:
+        """The network as a function of what it draws at random, where its logits are affine in it.
+
+        Others' noise reaches every trunk; they are not recorded twice.
+        """
+        self._measured(self._pick(x, 2), x)
+        found, few = self._random[x.shape[1:]], some_rows(x, 2)
+        with found.running(), SharedMasks():
+            probs = are_probs(logits_of(self.module(few)))
+
+        def log_probs(drawn: Mapping[str, Tensor], x: Tensor) -> Tensor:
+            with found.running():
+                return normalised(logits_of(self._under(dict(drawn), x)), probs)
+
+        size = plug_in_draws(self._drawn(torch.arange(1), x), None)
+        drawn = self._drawn(self._pick(x, size), x)
+        draws = {name: value.float() for name, value in drawn.items()}
+        middle = {
+            name: torch.full_like(value[0], call.middle)
+            for (name, value), call in zip(draws.items(), found.calls, strict=True)
+        }
+        away = {name: draws[name][0] - value for name, value in middle.items()}
+        with torch.no_grad():
+            less, at, more = (
+                log_probs({name: value + times * away[name] for name, value in middle.items()}, few)
+                for times in (-1.0, 0.0, 1.0)
+            )
+        bent = less + more - 2 * at
+        bent = bent - bent.mean(-1, keepdim=True)
+        affine = bool((bent.abs() <= AFFINE * (1 + at.abs().amax())).all())
+        return PlugIn(log_probs, [middle], draws, of_noise=True) if affine else None
 
     def _pick(self, x: Tensor, num_draws: int) -> Tensor:
         if not self.of_classes:

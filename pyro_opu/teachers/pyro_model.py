@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from pyro import poutine
 from pyro.infer import Predictive
 from torch import Tensor
 
@@ -21,6 +22,7 @@ from pyro_opu.parts import SiteLayout
 from pyro_opu.parts.kinds import check_law, warn_of_moments
 from pyro_opu.parts.observed import observed_by
 from pyro_opu.parts.sites import layouts_of
+from pyro_opu.programs.asked import all_hold, later
 from pyro_opu.programs.cost import Cost, Meter, metered
 from pyro_opu.programs.enumerated import Mixture
 from pyro_opu.programs.plug_in import CANDIDATES, PlugIn, at_means, plug_in, plug_in_draws
@@ -32,7 +34,6 @@ from pyro_opu.programs.samples import Latents, check_samples, check_unweighed
 from pyro_opu.programs.signature import Call, Given, first_argument, names_of
 from pyro_opu.programs.trace import quiet
 from pyro_opu.programs.vmap import Draws, vectorized
-from pyro_opu.programs.vmap_rewrites import later
 from pyro_opu.programs.written import (
     ROWS,
     AsWritten,
@@ -40,7 +41,7 @@ from pyro_opu.programs.written import (
     compare_with_written,
     spread,
 )
-from pyro_opu.rng import preserve_rng, seeded
+from pyro_opu.rng import exclusive, preserve_rng, seeded
 from pyro_opu.teachers.base import BaseTeacher, unseen
 from pyro_opu.utils.chunks import some_rows
 from pyro_opu.utils.printing import name_of
@@ -224,18 +225,20 @@ class PredictiveTeacher(BaseTeacher[Latents]):
             raise NotRecorded("its draws are looped over, as a warning has said")
         varying, shared = draws.divided()
 
+        def one(draw: Draws, x: Tensor) -> Draws:
+            latents = {**shared, **{name: value for name, value in draw.items() if name}}
+            return {SAID: self._at(posterior.at(latents, x), x)}
+
+        def alone(draw: Draws, x: Tensor) -> None:
+            with exclusive(), torch.no_grad(), poutine.block():
+                one(draw, x)
+
         def program(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
-            (x,) = inputs
-
-            def one(draw: Draws) -> Draws:
-                latents = {**shared, **{name: value for name, value in draw.items() if name}}
-                return {SAID: self._at(posterior.at(latents, x), x)}
-
             with quiet(), later() as checks:
-                found = vectorized(one, draws, own_tensors=run.own_tensors)
-            return found | ({VALID: torch.stack(checks).all()} if checks else {})
+                found = vectorized(partial(one, x=inputs[0]), draws, own_tensors=run.own_tensors)
+            return found | ({VALID: all_hold(checks)} if checks else {})
 
-        return PosteriorProgram(program, varying)
+        return PosteriorProgram(program, varying, alone)
 
     def _evaluate(self, draws: Latents, x: Tensor) -> Tensor:
         return self.program.over(draws, x, partial(self._at, x=x))

@@ -44,6 +44,11 @@ class Call:
         found = torch.rand(self.shape, generator=generator)
         return found >= self.p if self.law == "keep" else found
 
+    @property
+    def middle(self) -> float:
+        """The mean of one number."""
+        return {"keep": 1.0 - self.p, "uniform": 0.5}.get(self.law, 0.0)
+
     def is_like(self, other: Call) -> bool:
         """Whether both are draws of one law, with as many axes."""
         mine = self.law, self.p, len(self.shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from pyro_opu.checks import ArgumentError
 from pyro_opu.distributed import ALONE, Ranks
 from pyro_opu.guides.base import in_dtype_of
-from pyro_opu.guides.plug_in import MomentsTrunk
+from pyro_opu.guides.plug_in import NetworkTrunk
 from pyro_opu.objectives import Objective
 from pyro_opu.training import tuned
 from pyro_opu.training.clock import Countdown
@@ -151,15 +151,16 @@ def labelled(
 
 
 class AfterMoments(nn.Module):
-    """What a :class:`MomentsTrunk` does with :meth:`~MomentsTrunk.moments_at`, which stays."""
+    """What a trunk makes of its ``moments_at``, which stay while it is trained."""
 
-    def __init__(self, trunk: MomentsTrunk) -> None:
+    def __init__(self, trunk: Any) -> None:
         super().__init__()
         self.trunk = trunk
 
     def forward(self, moments: Tensor) -> Tensor:
-        """Features ``(N, H + O)``, or H + 2."""
-        return self.trunk.from_moments(moments)
+        """Features, as of the trunk."""
+        found: Tensor = self.trunk.from_moments(moments)
+        return found
 
 
 @torch.no_grad()
@@ -170,7 +171,7 @@ def read_once(guide: nn.Module, pool: Pool) -> tuple[nn.Module, Pool]:
     loss of the user's, read the inputs themselves.
     """
     trunk = getattr(guide, "trunk", None)
-    if not (isinstance(trunk, MomentsTrunk) and trunk.stays):
+    if not (isinstance(trunk, NetworkTrunk) and trunk.stays):
         return guide, pool
     moments = torch.cat(
         [trunk.moments_at(in_dtype_of(guide, some)) for some in pool.x.split(tuned.ROWS)]

@@ -167,9 +167,92 @@ def test_a_student_begins_as_the_network_of_its_teacher(source, monkeypatch):
     answers = [plug_ins[0].log_probs(weights, x).detach() for weights in plug_ins[0].candidates]
     nearest = max(answers, key=lambda answer: float((mean * answer).sum()))
     for rows in (1, 2, 5, 19):
-        expected = nearest[:rows]
-        # The head is found by probes of size 1: rounding of their logits remains.
-        torch.testing.assert_close(guide(x[:rows]).log_mean, expected, rtol=1e-4, atol=2e-5)
+        if start.draws is None:
+            found = guide(x[:rows]).log_mean
+        else:  # dropout before the head, whose draws of logits have a mean and a variance
+            found = guide.trunk.moments_of(x[:rows])[1].log_softmax(-1)
+        # The head is found by probes: rounding of their logits remains.
+        torch.testing.assert_close(found, nearest[:rows], rtol=1e-4, atol=2e-5)
+
+
+class Thinned(nn.Module):
+    """Dropout before the head, and where it is deeper between its layers, too."""
+
+    def __init__(self, classes: int = 3, deeper: bool = False) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 40), nn.Linear(40, 150)
+        self.last, self.deeper = nn.Linear(150, classes), deeper
+
+    def features(self, x: Tensor) -> Tensor:
+        first = torch.relu(self.first(x))
+        return torch.relu(self.second(F.dropout(first, 0.3, self.deeper and self.training)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(F.dropout(self.features(x), 0.3, self.training))
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_dropout_before_the_head_is_told_by_moments_of_its_logits(classes):
+    r"""Var z_k = sum_f W_kf^2 phi_f^2 p / (1 - p), and all but the head stays."""
+    torch.manual_seed(0)
+    network = Thinned(classes).eval()
+    plug_ins, start = begun(as_teacher(network, output="classes"), X)
+    assert start.independent and plug_ins[0].of_noise
+    guide = guide_at(PredictiveGuide, start, X)
+    assert guide.trunk.stays and guide.trunk.kind == "independent"
+    with torch.no_grad():
+        phi, weight, logits = network.features(X), network.last.weight, network(X)
+        _, mean, variance = guide.trunk.moments_of(X)
+    if classes == 2:
+        weight, logits = weight.diff(dim=0), logits.diff(dim=1)
+    else:
+        weight, logits = weight - weight.mean(0), logits - logits.mean(1, keepdim=True)
+    expected = 0.3 / 0.7 * phi.square() @ weight.square().mT
+    torch.testing.assert_close(mean, logits, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(variance, expected, rtol=0.03, atol=0)  # 8,000 draws
+    again = PredictiveGuide.from_config(copy.deepcopy(guide.config))
+    again.load_state_dict(guide.state_dict())
+    assert torch.equal(again(X).log_alpha, guide(X).log_alpha)
+
+
+def test_dropout_that_reaches_the_features_is_learnt():
+    torch.manual_seed(0)
+    _, start = begun(Thinned(deeper=True), X)
+    assert start.draws is None and not guide_at(PredictiveGuide, start, X).trunk.stays
+
+
+def test_noise_of_one_member_of_a_mixture_is_not_that_of_all():
+    members = as_teacher([as_teacher(Thinned()), as_teacher(Thinned())])
+    assert not any(plug_in.of_noise for plug_in in members.plug_ins(X))
+
+
+@pytest.mark.parametrize("rank", [1, 150])
+def test_coefficients_that_vary_together_do_not_count_as_independent(rank):
+    torch.manual_seed(0)
+    trunk = nn.Sequential(nn.Linear(6, 150), nn.ReLU())
+    draws = torch.randn(1000, rank) @ torch.randn(rank, 150) if rank < 150 else None
+    draws = torch.randn(1000, 150) if draws is None else draws
+
+    def model(x: Tensor, y: Tensor | None = None) -> None:
+        w = pyro.sample("w", dist.Normal(torch.zeros(150), 1.0).to_event(1))
+        logit = trunk(x) @ w
+        with pyro.plate("data", len(x)):
+            logits = torch.stack([logit, -logit, 0.5 * logit], -1)
+            pyro.sample("obs", dist.Categorical(logits=logits), obs=y)
+
+    _, start = begun(Predictive(model, {"w": draws}), X)
+    assert start.independent == (rank == 150)
+
+
+def test_weights_too_small_for_a_processor_are_zero_in_a_student():
+    """A convolution takes three times as long with a few subnormal numbers."""
+    torch.manual_seed(0)
+    network = Thinned()
+    with torch.no_grad():
+        network.first.weight[0] = 1e-40
+    guide = guide_at(PredictiveGuide, begun(network, X)[1], X)
+    weights = torch.cat([each.flatten() for each in guide.trunk.network.buffers()])
+    assert float(weights[weights != 0].abs().min()) > 1e-37
 
 
 @pytest.mark.parametrize(("scale", "bend"), [(3.0, F.silu), (0.01, torch.relu)])
@@ -215,6 +298,7 @@ def linear(x: Tensor, y: Tensor | None = None) -> None:
 
 def test_a_temperature_is_learnt_where_moments_are_too_many_to_be_told(monkeypatch):
     monkeypatch.setattr(beginning, "MOST_TOLD", 0)
+    monkeypatch.setattr(beginning, "DEPENDENT", 0.0)
     torch.manual_seed(0)
     draws = torch.randn(6, 3) + 0.5 * torch.randn(50, 6, 3)
     _, start = begun(Predictive(linear, {"w": draws}), X)
@@ -278,6 +362,7 @@ def test_it_stays_there_where_one_dirichlet_cannot_have_the_moments_too():
 def test_the_variance_averaged_over_classes_is_that_of_the_draws(directions, monkeypatch):
     """At any input in all directions; with few, at a feature and its opposite together."""
     monkeypatch.setattr(beginning, "MOST_TOLD", 0)
+    monkeypatch.setattr(beginning, "DEPENDENT", 0.0)
     monkeypatch.setattr(plug_in, "DIRECTIONS", directions)
     torch.manual_seed(0)
     draws = torch.randn(6, 3) + torch.randn(400, 6, 3) @ torch.randn(3, 3)
@@ -404,7 +489,7 @@ def test_moments_of_logits_are_those_of_the_draws(spread):
     start = find_beginning(teacher.plug_ins(x), x, teacher.probs(x))
     guide = guide_at(PredictiveGuide, start, x)
     logits = torch.cat([x, torch.ones(50, 1)], 1).double() @ draws.double().mT
-    found = guide.trunk.moments(guide.trunk.standardize(x))
+    found = guide.trunk.moments_of(x)[1:]
     # Rounding of weights of standardised inputs, and of logits up to 30.
     torch.testing.assert_close(found[0][:, 0].double(), logits.mean(1), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(found[1][:, 0].double(), logits.var(1), rtol=1e-3, atol=1e-5)
@@ -441,9 +526,10 @@ def test_what_is_told_is_read_once():
 
 
 def test_what_training_changes_is_read_at_every_step(source):
-    guide = guide_at(PredictiveGuide, begun(*source)[1], source[1])
-    pool = Pool(source[1], {})
-    assert read_once(guide, pool) == (guide, pool)
+    start, pool = begun(*source)[1], Pool(source[1], {})
+    guide = guide_at(PredictiveGuide, start, source[1])
+    is_read = read_once(guide, pool) != (guide, pool)
+    assert is_read == (start.draws is not None)  # dropout before the head: its trunk stays
 
 
 @pytest.mark.parametrize(("widths", "least"), [((6, 64, 64, 3), 64), ((64, 1024, 1024, 10), 32)])

@@ -65,7 +65,7 @@ def test_the_moments_told_are_those_in_closed_form(joint_rows, settings):
     start, _ = beginning(Predictive(model, draws))
     assert start is not None and start.process
     trunk = trunk_of(start)
-    mean, variance = trunk.moments(trunk.standardize(trunk.shaped(NEW)))
+    mean, variance = trunk.moments_of(NEW)[1:]
     middle = {name: value[0] for name, value in draws.items() if name != "v"}
     projection, v = model.projection(NEW, middle), draws["v"]
     given = model.variance(NEW, projection, middle)
@@ -163,7 +163,7 @@ def test_a_value_at_every_row_is_told_with_the_weights():
     start, _ = beginning(Predictive(model, {"weights": weights}))
     assert start is not None
     trunk = trunk_of(start)
-    mean, variance = trunk.moments(trunk.standardize(trunk.shaped(NEW)))
+    mean, variance = trunk.moments_of(NEW)[1:]
     torch.testing.assert_close(mean[:, 0], NEW @ weights.mean(0), atol=1e-4, rtol=1e-4)
     centred = (weights - weights.mean(0)) @ NEW.mT
     expected = 1.5**2 + centred.square().sum(0) / (S - 0.5)
@@ -190,7 +190,7 @@ def test_a_process_of_pyro_is_told_its_own_mean_and_variance():
     assert start is not None and start.process
     assert not start.trunk.trained & set(start.trunk.weights)
     trunk = trunk_of(start)
-    mean, variance = trunk.moments(trunk.standardize(trunk.shaped(NEW)))
+    mean, variance = trunk.moments_of(NEW)[1:]
     with torch.no_grad():
         loc, own = made(NEW)
     torch.testing.assert_close(mean[:, 0], loc, atol=1e-3, rtol=1e-3)
@@ -240,7 +240,7 @@ def test_far_away_a_student_is_finite_and_as_unsure_as_its_process():
     trunk = trunk_of(start)
     far = 1e4 * NEW
     assert torch.isfinite(trunk(far)).all()
-    _, variance = trunk.moments(trunk.standardize(trunk.shaped(100 * NEW)))
+    _, variance = trunk.moments_of(100 * NEW)[1:]
     slope = draws["slope"].median().square()
     prior = slope * (100 * NEW).square().sum(1)
     assert 0.1 < float((variance[:, 0] / prior).median()) < 2.0  # six inducing inputs pin some
@@ -292,10 +292,8 @@ def test_a_later_student_is_told_of_the_later_kernel():
     before, after = (each.guide.trunk.network.state_dict() for each in (fast, later))
     assert any(not torch.equal(before[name], after[name]) for name in before)
     trunk = later.guide.trunk
-    _, variance = trunk.moments(trunk.standardize(trunk.shaped(100 * NEW)))
-    _, first = fast.guide.trunk.moments(
-        fast.guide.trunk.standardize(fast.guide.trunk.shaped(100 * NEW))
-    )
+    _, variance = trunk.moments_of(100 * NEW)[1:]
+    _, first = fast.guide.trunk.moments_of(100 * NEW)[1:]
     assert float((variance / first).median()) > 1.5  # of 1.5 times the slope and weights
 
 

@@ -18,7 +18,8 @@ from pyro_opu import batched
 from pyro_opu.models.gaussian_process import gaussian_process
 from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.models.neural_network import bayesian_network
-from pyro_opu.programs.bound import Bound, Pace, _cuts, _split
+from pyro_opu.programs.bound import Bound, _cuts, _split
+from pyro_opu.programs.pace import Pace
 from pyro_opu.programs.recorded import Recorded, Size
 from pyro_opu.programs.recorder import NotRecorded
 from pyro_opu.rng import seeded
@@ -367,7 +368,7 @@ def settled(
 
         return run
 
-    monkeypatch.setattr("pyro_opu.programs.bound.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("pyro_opu.programs.pace.time.perf_counter", lambda: now[0])
     for _ in range(40):
         blocks = [block for block, _ in pace.blocks(work(False), work(True))]
         assert [block.start for block in blocks[1:]] == [block.stop for block in blocks[:-1]]
