@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from pyro_opu.interop.arviz import to_inference_data
     from pyro_opu.ladder.advice import Advice, advise
     from pyro_opu.ladder.exact import batched, exact
+    from pyro_opu.ladder.guarded import guarded
     from pyro_opu.reports.detection import detection, misclassification, out_of_domain
     from pyro_opu.reports.fidelity import FidelityReport, fidelity
     from pyro_opu.samplers import SGLD, PolyaGammaGibbs
@@ -108,6 +109,7 @@ __all__ = [
     "expected_pairwise_kl",
     "export",
     "fidelity",
+    "guarded",
     "guides",
     "interop",
     "inverse_laplace_bridge",
@@ -143,6 +145,7 @@ _LATER = {
     "batched": "ladder.exact",
     "detection": "reports.detection",
     "exact": "ladder.exact",
+    "guarded": "ladder.guarded",
     "misclassification": "reports.detection",
     "out_of_domain": "reports.detection",
     "FidelityReport": "reports.fidelity",

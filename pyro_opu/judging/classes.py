@@ -22,7 +22,7 @@ from pyro_opu.metrics.uncertainty import epistemic_uncertainty, moment_concentra
 from pyro_opu.objectives.moments import gini_index, gini_parts
 from pyro_opu.rng import seeded
 
-__all__ = ["CERTAINTY", "ClassJudge", "Measured", "class_of", "lead"]
+__all__ = ["CERTAINTY", "ClassJudge", "Measured", "class_of", "decisive"]
 
 #: Student's draws per input that the energy distance is judged by, at most and at least, about so
 #: many numbers in all; and those of a report, at least, that say where central intervals end.
@@ -43,11 +43,15 @@ def class_of(mean: Tensor) -> Tensor:
     return torch.bucketize(mean.double().amax(-1), ends, right=True)
 
 
-def lead(mean: Tensor, label: Tensor) -> Tensor:
-    """By how much a class ``(N,)`` is likelier than the others, by means ``(..., C)``."""
+def decisive(mean: Tensor, label: Tensor) -> Tensor:
+    """What a class is decided by, from mean probabilities ``(N, C)``, ``(N,)``.
+
+    The second of two classes' probability; of more by how much the ``label`` ``(N,)`` leads.
+    """
+    if mean.shape[-1] == 2:
+        return mean[:, 1]
     chosen = one_hot(label, mean.shape[-1]).bool()
-    others = mean.masked_fill(chosen, -math.inf).amax(-1)
-    return mean.masked_fill(~chosen, 0.0).sum(-1) - others
+    return mean[chosen] - mean.masked_fill(chosen, -math.inf).amax(-1)
 
 
 @dataclass(frozen=True)
@@ -136,10 +140,9 @@ class ClassJudge(PartJudge[SimplexDistribution, Tensor]):
 
     def decisions(self, answer: SimplexDistribution) -> Tensor:
         """The second of two classes' probability; of more the lead of the answer's likeliest."""
-        both = torch.stack([self.mean_of(answer).exp(), self.mean_of_draws(self.draws).exp()])
-        if both.shape[-1] == 2:
-            return both[..., 1].T
-        return lead(both, both[0].argmax(-1)).T
+        mine, theirs = self.mean_of(answer).exp(), self.mean_of_draws(self.draws).exp()
+        label = mine.argmax(-1)
+        return torch.stack([decisive(mine, label), decisive(theirs, label)], -1)
 
     def kl(self, mean: Tensor, other: Tensor) -> Tensor:
         """Entropy of log means ``(N, C)``; NaN of answers that hold it."""

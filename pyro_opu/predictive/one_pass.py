@@ -222,11 +222,12 @@ class OnePassPredictive(WithNovelty, WithBound, LikeTeacher, LikePredictive):
         ``{site: (S, ...)}`` with the ``Predictive``'s keys, shapes and dtypes.
         """
         x = self._checked(self._input(args, kwargs))
-        guide = self.guide
-        if isinstance(guide, JointGuide):
-            answer: Any = JointDraws(self.outcome.one, guide.draws(x))
-        else:
-            answer = self._answer(x)
+        return self._sampled(x, None if self.joint else self._answer(x))
+
+    def _sampled(self, x: Tensor, answer: Any) -> dict[str, Tensor]:
+        """Draws of the sites by the answer at checked inputs; a joint student has its own."""
+        if isinstance(self.guide, JointGuide):
+            answer = JointDraws(self.outcome.one, self.guide.draws(x))
         return self.outcome.sample(answer, self.sites, self.num_samples)
 
     def save(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 from torch import nn
@@ -53,8 +54,8 @@ class WithBound(nn.Module):
                 Pearson). "margin" is how far a probability must lie from the threshold to settle
                 the decision: a new row is further *and* decided otherwise with a probability of at
                 most ``1 - level``. :func:`~pyro_opu.guarded` asks this of every row.
-            threshold: The probability of the second of two classes above which it is decided for, by
-                default .5. Left out otherwise: the likeliest class is decided for, and its lead
+            threshold: The probability of the second of two classes above which it is decided for,
+                by default .5. Left out otherwise: the likeliest class is decided for, and its lead
                 over the next is what the margin is about.
             beyond: A "decision" counts rows alone whose probability, or lead, is at least so far
                 from the threshold: decisions by how certain they are.
@@ -96,6 +97,19 @@ class WithBound(nn.Module):
                 by = margin(pairs, level, at) if of == "margin" else None
                 found[site] = differing(pairs, level, at, beyond) if of == "decision" else by
         return self.outcome.shown(found) if found else None
+
+    def margins(
+        self, level: float, threshold: float | None = None
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        """Margins of decisions by observed site of labels, and what is decided at."""
+        self._check_threshold(threshold, True)
+        found, at = {}, {}
+        for site, row in self.report.get("bound", {}).get("sites", {}).items():
+            if "decisions" in row:
+                at[site] = row["threshold"] if threshold is None else threshold
+                by = margin(row["decisions"], level, at[site])
+                found[site] = math.inf if by is None else by
+        return found, at
 
     def bounds_by_level(self) -> dict[str, dict[str, Any]]:
         """Bounds of the mean, and margins of decisions, as a program's metadata has them."""

@@ -18,7 +18,7 @@ from pyro_opu import OnePassPredictive, PredictiveDirichlet
 from pyro_opu.distributions import PredictiveNormal
 from pyro_opu.judging import ClassJudge, RealJudge
 from pyro_opu.judging.certificate import certified, conformal, differing, margin
-from pyro_opu.judging.classes import lead
+from pyro_opu.judging.classes import decisive
 from pyro_opu.training.certify import FEW, SINGLE, TAUGHT
 from pyro_opu.training.held_out import keep_apart
 
@@ -154,7 +154,7 @@ def test_scores_of_a_real_y_are_in_its_deviations() -> None:
 
 def test_a_lead_is_over_any_other_class() -> None:
     mean = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]])
-    assert lead(mean, torch.tensor([1, 2])).tolist() == pytest.approx([-0.2, 0.5])
+    assert decisive(mean, torch.tensor([1, 2])).tolist() == pytest.approx([-0.2, 0.5])
 
 
 # Students

