@@ -8,8 +8,8 @@ rest, at most 3,000, judge.
 
 - "coverage" at a level: rows that judge within ``fast.bound(level)`` of the teacher's mean. Given
   the kept rows it is a Beta variate, of deviation 2 points for 100 rows at .95; its mean over
-  tables is what is promised. "50 splits" mixes kept and judging rows, splits them anew into as many kept
-  and the others, and averages. A bound without enough kept rows is left out.
+  tables is what is promised. "50 splits" mixes kept and judging rows, splits them anew into as
+  many kept and the others, and averages. A bound without enough kept rows is left out.
 - Shifts: all columns shuffled by themselves within a row, three deviations added, and three times
   the rows. "novel" is the share with a novelty above .99, "within" that within the bound at .95.
 - Guarded: how often the decision of ``guarded(fast, exact)`` at .95 is that of ``exact``, and the

@@ -44,6 +44,8 @@ CONTRACT = [
     "entropy",
     "differential_entropy",
     "concentration",
+    "exact",
+    "guarded",
     "fidelity",
     "FidelityReport",
     "detection",

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+import pyro_opu
 from bad_calls.distilling import (
     INPUTS,
     NAN,
@@ -54,6 +55,13 @@ DROPOUT = nn.Sequential(nn.Linear(3, 8), nn.Dropout(), nn.Linear(8, 4))
 @functools.cache
 def student() -> OnePassPredictive:
     return short(predictive())
+
+
+@functools.cache
+def sure() -> OnePassPredictive:
+    """One with a bound."""
+    many = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+    return pyro_opu.distill(predictive(), many, num_steps=2, seed=0, progress=False)
 
 
 @functools.cache
@@ -113,6 +121,13 @@ calls("OnePassPredictive.bound", {
     "a decision of a real y": lambda: regressor().bound(of="decision"),
     "a threshold of four classes": lambda: student().bound(of="margin", threshold=0.5),
     "a threshold of no decision": lambda: student().bound(threshold=0.5)})
+values("guarded", lambda **given: pyro_opu.guarded(**{"fast": sure(), "exact": None} | given),
+    fast=[3, None, draws], exact=[3, "posterior"], level=[0, 1.5, "95", 0.999],
+    novelty=[-1, 2, "far"], budget=[-0.1, 2, "all"], threshold=[0.5])
+calls("guarded", {
+    "a student of few rows": lambda: pyro_opu.guarded(student(), None),
+    "novel rows and no exact answers": lambda: pyro_opu.guarded(sure(), None)(100 * X),
+    "inputs of another shape": lambda: pyro_opu.guarded(sure(), None)(X[:, :2])})
 values("OnePassPredictive.probs", lambda **given: student().probs(X, **given),
     num_draws=[0, -1, 2.5, "3", True], seed=[2.5, "0"])
 calls("OnePassPredictive.probs", {
