@@ -58,8 +58,8 @@ def guarded(
         fast: What ``distill`` returned, or was loaded.
         exact: The posterior, what :func:`~pyro_opu.exact` made of it, or ``None`` to refuse such
             rows with an error ("abstain").
-        level: Of the bound.
-        threshold: Of the second of two classes; see :meth:`.OnePassPredictive.bound`.
+        level: The level of the bound.
+        threshold: A probability of the second of two classes; see :meth:`.OnePassPredictive.bound`.
         novelty: 1 for no look at it.
         budget: The most that may go to ``exact``, as a share of all rows so far, the most novel
             first; the student answers what is left, ``.routed.over`` counts it, and a warning says
