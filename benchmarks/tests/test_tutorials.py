@@ -196,7 +196,7 @@ def runner() -> Any:
 
 def test_runner_chooses_by_parts_of_names() -> None:
     run = runner()
-    assert len(PATHS) == 13
+    assert len(PATHS) == 14
     assert run.chosen([]) == PATHS and run.chosen([PATHS[3].stem[:2]]) == [PATHS[3]]
     with pytest.raises(SystemExit, match="`names` must be parts of"):
         run.chosen(["no such notebook"])
