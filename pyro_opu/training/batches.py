@@ -173,9 +173,8 @@ def read_once(guide: nn.Module, pool: Pool) -> tuple[nn.Module, Pool]:
     trunk = getattr(guide, "trunk", None)
     if not (isinstance(trunk, NetworkTrunk) and trunk.stays):
         return guide, pool
-    moments = torch.cat(
-        [trunk.moments_at(in_dtype_of(guide, some)) for some in pool.x.split(tuned.ROWS)]
-    )
+    reads: Any = trunk.moments_at
+    moments = torch.cat([reads(in_dtype_of(guide, some)) for some in pool.x.split(tuned.ROWS)])
     rest = copy.copy(guide)
     rest._modules = {**guide._modules, "trunk": AfterMoments(trunk)}
     return rest, replace(pool, statistics={**pool.statistics, READ: moments})
