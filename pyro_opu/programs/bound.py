@@ -56,7 +56,7 @@ class Bound:
         NotValid: what is asked of the draws, or of constants, does not hold.
 
     Attributes:
-        names: Those of its outputs.
+        names: Names of outputs.
         values: What follows from the draws alone, as ``late`` takes it.
         trunk: What follows from the inputs alone.
         late: All that is left.
