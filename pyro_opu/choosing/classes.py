@@ -18,7 +18,7 @@ from pyro_opu.distributions import (
 from pyro_opu.guides import GUIDES, ImplicitGuide, PredictiveGuide, guide_at
 from pyro_opu.guides.base import family
 from pyro_opu.guides.beginning import SCRATCH, NoBeginning, Start, check_digits, find_beginning
-from pyro_opu.guides.plug_in import TemperedTrunk
+from pyro_opu.guides.moments import TemperedTrunk
 from pyro_opu.inputs import PLAIN, Form, Inputs
 from pyro_opu.judging import ClassJudge
 from pyro_opu.judging.laws import (

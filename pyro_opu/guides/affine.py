@@ -26,9 +26,9 @@ from torch.nn.functional import pad
 from pyro_opu.distributions.normal_logits import LEAST
 from pyro_opu.guides.affine_parts import kind_of
 from pyro_opu.guides.beginning import NoBeginning, are_few, evenly
+from pyro_opu.guides.moments import MomentsTrunk
 from pyro_opu.guides.networks import SET_UP, Perceptron, Standardize, in_blocks
 from pyro_opu.guides.operations import Operations
-from pyro_opu.guides.plug_in import MomentsTrunk
 from pyro_opu.guides.recorded import Recorded
 from pyro_opu.inputs import Form
 from pyro_opu.parts import Part, by_part

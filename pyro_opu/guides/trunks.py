@@ -8,8 +8,8 @@ from typing import Any
 from torch import nn
 
 from pyro_opu.guides.affine import AffineTrunk
+from pyro_opu.guides.moments import TRUNKS as TOLD
 from pyro_opu.guides.networks import Convolutions, Indexed, Perceptron
-from pyro_opu.guides.plug_in import TRUNKS as TOLD
 
 __all__ = ["build_trunk"]
 

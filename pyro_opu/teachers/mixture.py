@@ -91,7 +91,7 @@ class MixtureTeacher(BaseTeacher[Tensor]):
         return None if None in costs else max(cost for cost in costs if cost is not None)
 
     def plug_ins(self, x: Tensor) -> list[PlugIn]:
-        """Those of all members, but for their noise, which is of one alone."""
+        """The plug-ins of all members, but for noise, which is that of one alone."""
         found = [plug_in for member in self.members for plug_in in member.plug_ins(x)]
         return [plug_in for plug_in in found if not plug_in.of_noise]
 

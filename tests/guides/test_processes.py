@@ -14,7 +14,8 @@ import pyro_opu
 from pyro_opu import OnePassPredictive, as_teacher
 from pyro_opu.guides import PredictiveGuide, guide_at
 from pyro_opu.guides.beginning import NoBeginning, find_beginning
-from pyro_opu.guides.plug_in import NetworkTrunk, ProcessTrunk
+from pyro_opu.guides.moments import ProcessTrunk
+from pyro_opu.guides.plug_in import NetworkTrunk
 from pyro_opu.guides.products import with_products
 from pyro_opu.guides.recorded import Recorded, Step
 from pyro_opu.guides.recording import record
