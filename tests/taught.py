@@ -34,6 +34,7 @@ class Scripted:
 def as_network(x: Tensor, classes: int) -> Any:
     """A guide that begins as a dropout network on the inputs, 40 units wide."""
     first = nn.Linear(x.shape[1], 40)
-    source = nn.Sequential(first, nn.ReLU(), nn.Dropout(0.2), nn.Linear(40, classes)).eval()
+    rest = nn.ReLU(), nn.Dropout(0.2), nn.Linear(40, classes)
+    source = nn.Sequential(nn.Dropout(0.2), first, *rest).eval()
     teacher = as_teacher(source, output="classes")
     return guide_at(PredictiveGuide, find_beginning(teacher.plug_ins(x), x, teacher.probs(x)), x)

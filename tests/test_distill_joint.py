@@ -62,10 +62,11 @@ def fast() -> OnePassPredictive:
 def network() -> nn.Module:
     """A network with dropout whose draws are linear in nothing."""
     torch.manual_seed(1)
-    net = nn.Sequential(nn.Linear(4, 20), nn.ReLU(), nn.Dropout(), nn.Linear(20, 3))
+    hidden = nn.Linear(4, 20), nn.ReLU(), nn.Dropout()
+    net = nn.Sequential(nn.Dropout(0.1), *hidden, nn.Linear(20, 3))
     with torch.no_grad():
-        net[0].weight.mul_(2)
-        net[3].weight.mul_(4)
+        net[1].weight.mul_(2)
+        net[4].weight.mul_(4)
     return net
 
 
@@ -169,6 +170,18 @@ def test_draws_of_a_network_are_near_its_own(bent: OnePassPredictive, network: n
     independent = bent.dirichlet(NEW).variance[:, 0].sum()
     assert totals[0] == pytest.approx(float(totals[1]), rel=0.5)
     assert independent < 0.3 * totals[1]
+
+
+def test_dropout_before_the_head_is_linear_in_its_features(network: nn.Module) -> None:
+    net = network[1:]
+    found = distill_flat(net, X, **QUICK, num_samples=100)
+    assert found.report["joint"]["linear"]
+    phi = torch.relu(net[0](NEW)).detach()
+    logits = found.probs(NEW).log()
+    logits = logits - logits.mean(-1, keepdim=True)
+    added = logits - logits.mean(0)  # by masks of features: exactly of their span
+    span = torch.linalg.lstsq(phi, added.movedim(0, 1).flatten(1)).solution
+    torch.testing.assert_close(phi @ span, added.movedim(0, 1).flatten(1), rtol=0, atol=1e-2)
 
 
 def test_a_real_y_whose_mean_is_linear() -> None:

@@ -299,7 +299,7 @@ SAYS: dict[str, str] = {
     "Mixture: components without one": "at least one pair",
     "Mixture: components without weights": r"must be pairs .* got HeldOut\(\)",
     "ImageCorruption: kinds=('blurr',)":
-        r"`kinds` must be one of \['affine', 'blobs', 'contrast', 'dilate'",
+        r"`kinds` must be one of \['affine', 'blobs', 'blur', 'colour'",
     "ImageCorruption: kinds=()": "at least one name; got none",
     "ImageCorruption: kinds='affine'": "must be a tuple of names",
     "TransferPolicy.sample: images of tables":

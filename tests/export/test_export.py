@@ -299,6 +299,7 @@ class TestArchive:
             "num_classes": None,
             "sites": ["obs"],
             "outputs": {"total": {"shape": ["N"], "unit": "units of y squared"}},
+            "bound": {"0.9": None, "0.95": None, "0.99": None},
         }
         content = (tmp_path / "a.pt2").read_bytes()
         for module in (torch, pyro_opu):  # nothing of this machine is in it

@@ -141,4 +141,4 @@ def test_a_long_run_says_so_before_its_first_step(capsys, monkeypatch) -> None:
     for shown in (True, False):
         with pytest.raises(ZeroDivisionError):
             pyro_opu.distill(teacher, torch.randn(20, 3), seed=0, progress=shown)
-        assert ("minutes here, or less: labels" in capsys.readouterr().err) == shown
+        assert (" here, or less: labels" in capsys.readouterr().err) == shown
