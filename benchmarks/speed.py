@@ -1,6 +1,7 @@
 """Milliseconds of one pass beside every other way to the same answer.
 
 python -m benchmarks.speed
+python -m benchmarks.speed --networks   one pass over the plug-in's, of networks with dropout
 
 S = 500 draws; an MLP 784-400-400-10, a logistic regression of two classes with 57 features, and two
 convolutions for images of 28 x 28. Weights are random, of a size at which activations neither die
@@ -16,12 +17,16 @@ bound, a part of them is timed and scaled.
 - "NumPyro": its `Predictive` in one `jax.jit`; "parallel" all draws at once.
 - "laplace-torch": the last layer by its defaults (Kronecker), at the plug-in network.
 
+`--networks` takes an MLP, a small convolution, and networks of 3 x 32 x 32 images with dropout
+before their heads, on one thread at N = 100 and 1,000: the least of many times in turn.
+
 With `--write` the picture `speed.png` shows the times over N.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import math
 import time
 import warnings
 from collections.abc import Callable
@@ -37,6 +42,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import pyro_opu
+from benchmarks import board_posteriors
 from papers.results import finish, parser, say
 from papers.timing import timed
 from pyro_opu.models.logistic_regression import logistic_regression
@@ -131,7 +137,11 @@ def weights(shape: tuple[int, ...], device: str | torch.device = "cpu") -> Tenso
 def main() -> None:
     options = parser(__doc__)
     options.add_argument("--budget", type=float, default=4.0, help="seconds of quick calls")
+    options.add_argument("--networks", action="store_true")
     args = options.parse_args()
+    if args.networks:
+        over_plug_in(3 if args.quick else 100)
+        return
     torch.set_num_threads(2)
     draws, rows, bound = (10, (20,), 0.01) if args.quick else (DRAWS, ROWS, 30.0)
     budget = 0.01 if args.quick else args.budget
@@ -163,6 +173,59 @@ def main() -> None:
     if curves:
         draw(Path(__file__).parent / "results" / "speed.png", curves)
     finish(__file__, args, tables, draws=draws)
+
+
+def networks() -> dict[str, tuple[nn.Module, tuple[int, ...]]]:
+    """Networks with dropout before their head, of random weights, and the shape of an input."""
+    from torchvision import models
+
+    found: dict[str, tuple[nn.Module, tuple[int, ...]]] = {}
+    layers: list[nn.Module] = []
+    for before, after in pairwise((64, 256, 256)):
+        layers += [nn.Linear(before, after), nn.ReLU(), nn.Dropout(0.2)]
+    found["MLP 64-256-256-10"] = nn.Sequential(*layers, nn.Linear(256, 10)), (64,)
+    found["two convolutions, 8 x 8"] = board_posteriors.convolutions(), (8, 8)
+    for name, sizes in (
+        ("resnet18", {}),
+        ("mobilenet_v3_small", {}),
+        ("vit_b_32", {"image_size": 32}),
+    ):
+        network = models.get_model(name, num_classes=10, **sizes)
+        if name == "resnet18":
+            network.fc = nn.Sequential(nn.Dropout(0.2), network.fc)
+        if name == "vit_b_32":
+            network.heads = nn.Sequential(nn.Dropout(0.2), network.heads)
+        with torch.no_grad():
+            for _ in range(20):  # so that running statistics are those of such images
+                network.train()(torch.randn(64, 3, 32, 32))
+        found[name] = network, (3, 32, 32)
+    return found
+
+
+def over_plug_in(times: int) -> None:
+    """Print the least times of a student's pass and of its plug-in's, and their ratio."""
+    torch.set_num_threads(1)
+    for name, (network, shape) in networks().items():
+        torch.manual_seed(0)
+        network.eval()
+        fast = pyro_opu.distill(network, torch.randn(256, *shape), num_steps=1, progress=False)
+        for rows in (100, 1000):
+            x, least = torch.randn(rows, *shape), {"pass": math.inf, "plug-in": math.inf}
+            began = time.perf_counter()
+            with torch.no_grad():
+                for turn in range(times):
+                    if turn > 2 and time.perf_counter() - began > 12:
+                        break
+                    for way, call in (("pass", fast.distribution), ("plug-in", network)):
+                        start = time.perf_counter()
+                        call(x)
+                        least[way] = min(least[way], time.perf_counter() - start)
+            one, other = least["pass"], least["plug-in"]
+            print(
+                f"{name:26}{rows:>6,} rows: {1e3 * one:9.3f} ms over {1e3 * other:9.3f} ms, "
+                f"{one / other:.2f}; begins as {fast.report['start']}",
+                flush=True,
+            )
 
 
 def point(

@@ -309,7 +309,7 @@ def test_times_of_a_share_of_the_draws_are_those_of_all(monkeypatch):
 def test_names_of_students() -> None:
     x = torch.randn(20, 3)
     short = pyro_opu.Training(num_steps=1, recalibrate=False)
-    made = pyro_opu.distill(dropout_network((3, 8, 3)), x, training=short, progress=False)
+    made = pyro_opu.distill(dropout_network((3, 8, 8, 3)), x, training=short, progress=False)
     name = student_name("", made.guide)
     assert name == "default (the posterior's network, 128-128 on it)"
     wide = pyro_opu.PredictiveGuide.for_inputs(x, 2, hidden=(8,))
