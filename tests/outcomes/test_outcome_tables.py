@@ -313,7 +313,7 @@ def test_students_are_near_their_teachers() -> None:
     fast = distill(predictive, x, effort="quick", num_steps=600, seed=0, progress=False)
     report = fidelity(fast, predictive, torch.randn(200, D), seed=0)
     assert all(each.kl_ratio < 2 for each in report.sets.values())
-    assert str(fast.report).count("\n") == 8 and "count" in str(fast.report)
+    assert str(fast.report).count("\n") == 10 and "count" in str(fast.report)  # two of bounds
     assert pyro_opu.uncertainty(fast.distribution(x)["obs"]).epistemic.shape == (300, L)
 
 
