@@ -23,6 +23,7 @@ from pyro_opu.transfer.features import (
 )
 from pyro_opu.transfer.indices import Asked, check_indices
 from pyro_opu.transfer.policy import Mixture, TransferPolicy
+from pyro_opu.transfer.tokens import Spans, padding
 from pyro_opu.utils.images import are_images, flattened_shape, look_exchangeable
 
 __all__ = ["default_transfer"]
@@ -117,6 +118,10 @@ def transfer_for(
     if transfer is None:
         if stream is not None and not form.indices and not in_steps:
             check_indices(stream, x)
+        lengths = [part.columns for part in form.parts]
+        tokens = len(form.index_columns) == sum(lengths) and not in_steps
+        if tokens and any(padding(part) is not None for part in x.split(lengths, 1)):
+            return Mixture([(0.5, HeldOut()), (0.5, Spans(lengths))])
         transfer = default_transfer(x, indices=indices, in_steps=in_steps)
         indices = [] if not form.blanks else indices
     return Seen(transfer, indices, form.blanks) if indices else transfer
