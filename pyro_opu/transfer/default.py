@@ -119,7 +119,7 @@ def transfer_for(
         if stream is not None and not form.indices and not in_steps:
             check_indices(stream, x)
         lengths = [part.columns for part in form.parts]
-        tokens = len(form.index_columns) == sum(lengths) and not in_steps
+        tokens = 0 < sum(lengths) == len(form.index_columns) and not in_steps
         if tokens and any(padding(part) is not None for part in x.split(lengths, 1)):
             return Mixture([(0.5, HeldOut()), (0.5, Spans(lengths))])
         transfer = default_transfer(x, indices=indices, in_steps=in_steps)
