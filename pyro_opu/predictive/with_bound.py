@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from torch import nn
@@ -87,15 +88,18 @@ class WithBound(nn.Module):
                 f'`of="{of}"` needs class labels; the student has {self.outcome}. Pass of="mean".'
             )
         self._check_threshold(threshold, about)
-        found: dict[str, Any] = {}
-        for site, row in self.report.get("bound", {}).get("sites", {}).items():
-            if not about:
-                found[site] = conformal(row[of], level)
-            elif "decisions" in row:
-                at = row["threshold"] if threshold is None else threshold
-                pairs = row["decisions"]
-                by = margin(pairs, level, at) if of == "margin" else None
-                found[site] = differing(pairs, level, at, beyond) if of == "decision" else by
+        found: dict[str, Any]
+        if of == "decision":
+            found = {
+                site: differing(pairs, level, at, beyond)
+                for site, pairs, at in self._decisions(threshold)
+            }
+        elif of == "margin":
+            found = {
+                site: margin(pairs, level, at) for site, pairs, at in self._decisions(threshold)
+            }
+        else:
+            found = {site: conformal(row[of], level) for site, row in self._certified().items()}
         return self.outcome.shown(found) if found else None
 
     def margins(
@@ -103,13 +107,11 @@ class WithBound(nn.Module):
     ) -> tuple[dict[str, float], dict[str, float]]:
         """Margins of decisions by observed site of labels, and what is decided at."""
         self._check_threshold(threshold, True)
-        found, at = {}, {}
-        for site, row in self.report.get("bound", {}).get("sites", {}).items():
-            if "decisions" in row:
-                at[site] = row["threshold"] if threshold is None else threshold
-                by = margin(row["decisions"], level, at[site])
-                found[site] = math.inf if by is None else by
-        return found, at
+        found, decided = {}, {}
+        for site, pairs, at in self._decisions(threshold):
+            by = margin(pairs, level, at)
+            found[site], decided[site] = math.inf if by is None else by, at
+        return found, decided
 
     def bounds_by_level(self) -> dict[str, dict[str, Any]]:
         """Bounds of the mean, and margins of decisions, as a program's metadata has them."""
@@ -117,6 +119,17 @@ class WithBound(nn.Module):
         kinds += ["margin"] if any(part.on_simplex for part in self.outcome.parts) else []
         names = {"mean": "bound", "margin": "margin"}
         return {names[of]: {f"{at:g}": self.bound(at, of=of) for at in WRITTEN} for of in kinds}
+
+    def _certified(self) -> dict[str, dict[str, Any]]:
+        """Scores by site, as :func:`.certified` gives them; none where no rows were kept."""
+        found: dict[str, dict[str, Any]] = self.report.get("bound", {}).get("sites", {})
+        return found
+
+    def _decisions(self, threshold: float | None) -> Iterator[tuple[str, Any, float]]:
+        """Sites of labels, the pairs of numbers that are decided by, and what they are held to."""
+        for site, row in self._certified().items():
+            if "decisions" in row:
+                yield site, row["decisions"], row["threshold"] if threshold is None else threshold
 
     def _check_threshold(self, threshold: float | None, about: bool) -> None:
         if threshold is None:

@@ -86,8 +86,7 @@ class DropoutTeacher(BaseTeacher[Tensor]):
         """
         self._measured(self._pick(x, 2), x)
         found, few = self._random[x.shape[1:]], some_rows(x, 2)
-        with found.running(), SharedMasks():
-            probs = are_probs(logits_of(self.module(few)))
+        probs = self._gives_probs(few)
 
         def log_probs(drawn: Mapping[str, Tensor], x: Tensor) -> Tensor:
             with found.running():
@@ -175,8 +174,7 @@ class DropoutTeacher(BaseTeacher[Tensor]):
     def _as_program(self, draws: Tensor, x: Tensor) -> PosteriorProgram:
         self._measured(draws, x)
         found = self._random[x.shape[1:]]
-        with found.running(), SharedMasks():
-            probs = are_probs(logits_of(self.module(some_rows(x, 2))))
+        probs = self._gives_probs(some_rows(x, 2))
 
         def program(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
             (x,) = inputs
@@ -185,6 +183,11 @@ class DropoutTeacher(BaseTeacher[Tensor]):
             return {SAID: normalised(answers, probs)}
 
         return PosteriorProgram(program, self._drawn(draws, x))
+
+    def _gives_probs(self, x: Tensor) -> bool:
+        """Whether the network answers with probabilities."""
+        with self._random[x.shape[1:]].running(), SharedMasks():
+            return are_probs(logits_of(self.module(x)))
 
     def _drawn(self, draws: Tensor, x: Tensor) -> Draws:
         """What the draws, seeds, give to the random calls, ``(S, ...)`` of each."""
