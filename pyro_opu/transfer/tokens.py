@@ -31,16 +31,20 @@ class Spans(TransferPolicy):
     def made(self) -> str:
         return "spans of other rows"
 
+    def _statistics(self, x: Tensor) -> dict[str, Tensor]:
+        parts = enumerate(x.split([*self.lengths], 1))
+        special = {f"special{number}": x.new_tensor(_special(part)) for number, part in parts}
+        return {**super()._statistics(x), **special}
+
     def _draw(self, n: int) -> Tensor:
         rows, others = self._rows(n).clone(), self._rows(n)
         ends = torch.rand(n, 2, device=rows.device).sort(1).values
         parts = zip(rows.split([*self.lengths], 1), others.split([*self.lengths], 1), strict=True)
-        whole = self.buffers["x"].split([*self.lengths], 1)
-        for (own, other), x in zip(parts, whole, strict=True):
-            place = (torch.arange(x.shape[1], device=rows.device) + 0.5) / x.shape[1]
+        for number, (own, other) in enumerate(parts):
+            place = (torch.arange(own.shape[1], device=rows.device) + 0.5) / own.shape[1]
             inside = (place > ends[:, :1]) & (place < ends[:, 1:])
-            for special in _special(x):
-                inside &= (own != special) & (other != special)
+            special = self.buffers[f"special{number}"]
+            inside &= ~torch.isin(own, special) & ~torch.isin(other, special)
             own.copy_(torch.where(inside, other, own))
         return rows
 
