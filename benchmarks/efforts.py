@@ -2,7 +2,7 @@
 
     python -m benchmarks.efforts [--seconds 10 30 60] [--cases convolution resnet18 digits]
 
-Of the scoreboard's small convolution and of its logistic regression of ten classes, and of a
+The sources are the scoreboard's small convolution, its logistic regression of ten classes, and a
 resnet18 of torchvision with dropout before its head, its weights as they are drawn, at 2,000 images
 of 3 x 32 x 32. Two threads.
 """

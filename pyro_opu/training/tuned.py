@@ -143,7 +143,7 @@ WITNESS_RATE, WITNESS_WARM = 1e-3, 150
 # Seconds. Test: tests/training/test_clock.py ------------------------------------------------------
 
 #: Rows of the first call whose pace is taken; seconds of a call that tell it, at least, and their
-#: share of those that are given. By two rows labels look 25 times as dear as they are.
+#: share of those that are given. Labels look 25 times as dear by two rows as they are.
 FIRST_ROWS, TELLING, TELLING_SHARE = 16, 0.03, 0.005
 #: Inputs, at most, between two looks at the clock while they are labelled to judge.
 TIMED_ROWS = 16

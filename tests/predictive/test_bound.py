@@ -70,7 +70,7 @@ def test_so_many_rows_are_enough_and_one_less_is_not(level: float, count: int) -
 
 
 def test_decisions_beyond_the_margin_are_seldom_others() -> None:
-    """Of rows that are both beyond it and decided otherwise there are at most 5 in 100."""
+    """At most 5 rows in 100 are both beyond it and decided otherwise."""
     g, wrong, beyond, trials = np.random.default_rng(1), 0, 0, 5000
     for _ in range(trials):
         theirs = g.random(60)

@@ -162,7 +162,7 @@ def test_small_steps_are_taken_by_one_thread(width: int, threads: int, monkeypat
 
 
 def test_a_trial_tells_the_pace_and_leaves_no_trace() -> None:
-    """Of a teacher that sleeps for a hundredth of a second at every row."""
+    """The teacher sleeps for a hundredth of a second at every row."""
     guide, loss = PredictiveGuide.for_inputs(inputs(), C), MomentMatching()
     before = copy.deepcopy(guide.state_dict())
     asked = []

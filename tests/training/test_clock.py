@@ -1,4 +1,4 @@
-"""Seconds that are given, by a clock that is told what time it is."""
+"""A run keeps to its seconds, by a clock that is told what time it is."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def test_what_is_foretold() -> None:
 
 
 def test_a_long_run_says_so_before_its_first_step(capsys, monkeypatch) -> None:
-    """Of a teacher that takes a millisecond a row, so that 2^16 rows take a minute."""
+    """The teacher takes a millisecond a row, so that 2^16 rows take a minute."""
 
     def teacher(x: Tensor, num_draws: int) -> Tensor:
         time.sleep(0.001 * len(x))
