@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pyro_opu
@@ -13,11 +14,18 @@ HOUSE = Path(pyro_opu.__file__).parent
 #: A sentence, or an entry of Args, that begins with a genitive and has no head.
 OPENINGS = re.compile(r"(?:^|[.!?:]\s+|\n\n\s*)((?:Of|Those of|That of|As of|Likewise)\b.{0,50})")
 WORDS = re.compile(r"\b(dear|dearer|told|asked twice|whence|thereof|naught)\b")
+#: Messages that a page quotes, and dots in them, which stand for names and numbers.
+QUOTED = re.compile(r"```text\n(.*?)```", re.DOTALL)
 CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
 
 
-def said() -> Iterator[tuple[str, str]]:
+@cache
+def said() -> list[tuple[str, str]]:
     """Docstrings and messages of the package, and the text of the pages."""
+    return [*_said()]
+
+
+def _said() -> Iterator[tuple[str, str]]:
     for path in HOUSE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.JoinedStr):
@@ -38,3 +46,17 @@ def test_openings_and_words_that_are_not_to_come_back() -> None:
         plain = CODE.sub("x", text)
         found += [f"{where}: {m.strip()}" for m in OPENINGS.findall(plain) + WORDS.findall(plain)]
     assert not found, "\n".join(found)
+
+
+def unquoted(quote: str, messages: list[str]) -> bool:
+    """Whether no message has all parts of a quote, in order."""
+    parts = [re.escape(" ".join(part.split())) for part in quote.split("...")]
+    wanted = re.compile(".*?".join(parts))
+    return not any(wanted.search(message) for message in messages)
+
+
+def test_messages_that_the_questions_quote_are_in_the_code() -> None:
+    messages = [" ".join(text.split()) for where, text in said() if ".py:" in where]
+    quotes = QUOTED.findall((HOUSE.parent / "docs" / "faq.md").read_text())
+    assert len(quotes) > 25 and unquoted("`source` must return ... a horse", messages)
+    assert [quote for quote in quotes if unquoted(quote, messages)] == []

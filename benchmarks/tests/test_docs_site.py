@@ -24,14 +24,17 @@ from tests.test_docstrings import ROOMS
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 TASKS = sorted((DOCS / "how_to").glob("*.md"))
+CHOICES = sorted((DOCS / "choosing").glob("*.md"))
 TOPICS = sorted((DOCS / "benchmarks").glob("*.md"))
-PAGES = [*sorted(path for path in DOCS.glob("*.md") if path.name != "README.md"), *TASKS, *TOPICS]
+TOP = sorted(path for path in DOCS.glob("*.md") if path.name != "README.md")
+PAGES = [*TOP, *TASKS, *CHOICES, *TOPICS]
 #: What is read in the repository, beside the site's pages.
 BESIDE = [*ROOT.glob("*.md"), DOCS / "README.md", *ROOT.glob("tutorials/*.md")]
 NOTEBOOKS = sorted(ROOT.glob("tutorials/*.ipynb"))
 #: What an example may import and a user need not have.
 OPTIONAL = (
-    *("laplace", "mapie", "onnxruntime", "polyagamma", "torchmetrics"),
+    *("arviz", "laplace", "mapie", "onnxruntime", "polyagamma", "pymc"),
+    "torchmetrics",
     *("mlflow", "tensorboard", "wandb"),
     "alembic",  # mlflow-skinny has no store without it
 )
@@ -157,18 +160,24 @@ def test_without_tutorials_there_is_no_empty_table(monkeypatch, tmp_path):
     assert list((tmp_path / "docs" / "tutorials").iterdir()) == []
 
 
-def test_every_page_is_in_a_table_of_contents():
-    trees = " ".join(re.findall(r"```\{toctree\}(.*?)```", (DOCS / "index.md").read_text(), re.S))
-    top = {path.stem for path in set(PAGES) - {*TASKS, *TOPICS}}
-    assert (top - {"index"}) | {"how_to/index", "benchmarks/index"} <= set(trees.split())
-    for folder in ("api", "how_to", "benchmarks"):
-        text = (DOCS / folder / "index.md").read_text()
-        tree = re.findall(r"```\{toctree\}(.*?)```", text, re.S)[0]
-        assert {path.stem for path in (DOCS / folder).glob("*.md")} - {"index"} <= set(tree.split())
+def test_every_page_is_in_one_table_of_contents():
+    pages = [path for path in DOCS.rglob("*.md") if not {"_build", "tutorials"} & {*path.parts}]
+    trees = [
+        (page.parent / f"{entry}.md").resolve()
+        for page in pages
+        for tree in re.findall(r"```\{toctree\}(.*?)```", page.read_text(), re.S)
+        for entry in tree.splitlines()
+        if entry and not entry.startswith(":") and "*" not in entry
+    ]
+    named = [path for path in trees if DOCS / "tutorials" not in path.parents]
+    assert [path for path in named if not path.exists()] == []
+    wanted = {path.resolve() for path in pages} - {DOCS / "index.md", DOCS / "README.md"}
+    assert wanted - {*named} == set()
+    assert [path.name for path in {*named} if named.count(path) > 1] == []
 
 
 def test_pages_are_short():
-    most = {path: 110 for path in TASKS} | {path: 80 for path in TOPICS}
+    most = {path: 110 for path in TASKS} | {path: 80 for path in (*TOPICS, *CHOICES)}
     most[DOCS / "measured.md"] = 200
     long = [path.name for path, lines in most.items() if path.read_text().count("\n") > lines]
     assert long == []
@@ -265,7 +274,7 @@ def test_words_in_the_tables_of_choices_exist():
     from pyro_opu.guides.normal import REGRESSION_GUIDES
     from pyro_opu.objectives import as_objective
 
-    text = (DOCS / "choosing.md").read_text()
+    text = (DOCS / "choosing" / "guide_and_loss.md").read_text()
     losses, guides = (
         text.split(f"## Which {part}")[1].split("\n## ")[0] for part in ("objective", "guide")
     )
