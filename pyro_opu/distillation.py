@@ -60,7 +60,17 @@ def distill(
     callback: Callable[[dict[str, Any]], object] | None = None,
     training: Training = Training(),  # noqa: B008
 ) -> OnePassPredictive:
-    r"""Learn a student :math:`\mathrm{Dir}(\alpha(x))` of a teacher :math:`p(\pi|x,D)`.
+    r"""Learn, once, a network that answers in one forward pass as a posterior does.
+
+    Example:
+        >>> weights = torch.randn(20, 2, 3)
+        >>> posterior = lambda x: (x @ weights).softmax(-1)  # or a Predictive, a network, ...
+        >>> fast = distill(posterior, torch.randn(99, 2), num_steps=5, progress=False)
+        >>> fast.uncertainty(torch.randn(4, 2)).epistemic.shape  # in nats
+        torch.Size([4])
+
+    What is learned is a student :math:`\mathrm{Dir}(\alpha(x))`, or another law of class
+    probabilities, of a teacher :math:`p(\pi|x,D)`.
 
     Without a ``loss`` the student is fitted in closed form, without a critic: cross-entropy for h,
     moment matching for g. With one this is the warm start, nine tenths of the steps, and the
@@ -146,14 +156,6 @@ def distill(
             ranks that were called with different arguments, or more ranks than ``batch_size``.
         DistillationError: the loss or the student's answers stopped being finite.
         RuntimeError: another rank has left with an error, or has died.
-
-    Example:
-        >>> import torch, pyro_opu
-        >>> teacher = lambda x: torch.softmax(x @ torch.ones(2, 3) * torch.randn(20, 1, 1), -1)
-        >>> fast = pyro_opu.distill(
-        ...     teacher, torch.randn(50, 2), num_steps=5, seed=0, progress=False)
-        >>> fast(torch.randn(4, 2))["obs"].shape
-        torch.Size([20, 4])
 
     References:
         Cui, Yao, Li, Chan and Xue (2019), Algorithm 1; the warm start, the selection and the

@@ -7,6 +7,7 @@ import importlib
 import inspect
 import json
 import os
+import pydoc
 import re
 import statistics
 import subprocess
@@ -118,7 +119,9 @@ def test_what_is_listed_is_what_is_public_and_is_there(imported):
     assert ast.literal_eval(listed) == sorted(pyro_opu.__all__)
     assert {"distill", "models", "plots", "transfer"} <= set(pyro_opu.__all__)
     assert found.startswith("<function laplace at")
-    assert dir(pyro_opu.models) == pyro_opu.models.__all__
+    for room in (pyro_opu.models, *(importlib.import_module(f"pyro_opu.{r}") for r in ROOMS)):
+        assert set(dir(room)) == {*room.__all__, *getattr(room, "_LATER", [])}
+        assert all(hasattr(room, name) for name in dir(room))
 
 
 def test_names_that_are_none_have_the_usual_error():
@@ -168,6 +171,13 @@ def told() -> str:
     for module in Path(pyro_opu.__file__).parent.rglob("*.py"):
         texts += re.findall(r"^ *(?:>>>|\.\.\.) (.*)", module.read_text(), re.MULTILINE)
     return "\n".join(texts)
+
+
+def test_help_shows_an_example_on_its_first_screen() -> None:
+    """A screen of 24 lines and 80 columns, as a terminal breaks them."""
+    lines = pydoc.plain(pydoc.render_doc(pyro_opu.distill)).splitlines()
+    screen = [line[i : i + 80] for line in lines for i in range(0, max(len(line), 1), 80)][:24]
+    assert any(">>> fast = distill(" in line for line in screen)
 
 
 def test_public_names_are_few_and_each_is_shown() -> None:

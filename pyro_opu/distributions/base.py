@@ -10,11 +10,12 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from pyro_opu.distributions.measures import Measures
+from pyro_opu.utils.printing import Printed
 
 __all__ = ["Answer", "soft_clamp"]
 
 
-class Answer:
+class Answer(Printed):
     """One distribution per input, of class probabilities or of a real y; a mixin.
 
     Attributes:
@@ -35,6 +36,12 @@ class Answer:
     def measures(self) -> Measures:
         """All measures of uncertainty; the family says which are exact."""
         raise NotImplementedError
+
+    def _printed(self) -> str:
+        """The distribution, and its measures averaged over the inputs."""
+        found = self.measures().rounded()
+        averages = {k: v.double().mean() for k, v in found.items() if v.shape == self.batch_shape}
+        return "\n".join([repr(self), *(f"{name}  {mean:.4g}" for name, mean in averages.items())])
 
     def matched(self) -> Answer:
         """The Dirichlet, or the normal, with the same moments."""

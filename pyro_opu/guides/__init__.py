@@ -127,3 +127,7 @@ def in_units_of(guide: nn.Module, start: Beginning | Affine) -> Beginning | Affi
         count = range(len(guide.parts))
         return start.in_units(*([getattr(guide, f"{name}_{k}") for k in count] for name in UNITS))
     return start
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

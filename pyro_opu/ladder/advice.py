@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import torch
@@ -78,12 +77,6 @@ class Advice(Report):
 
     def __str__(self) -> str:
         return "\n".join([self.advice, *self.notes, "", *self._numbers()])
-
-    def _repr_html_(self) -> str:
-        """As a notebook shows it."""
-        words = [f"<b>{escape(self.advice)}</b>", *map(escape, self.notes)]
-        shown = [f"<p>{each}</p>" for each in words]
-        return "\n".join([*shown, f"<pre>{escape(chr(10).join(self._numbers()))}</pre>"])
 
     def _numbers(self) -> list[str]:
         """The table, and what distilling costs."""

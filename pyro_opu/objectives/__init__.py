@@ -51,3 +51,7 @@ def as_objective(loss: str | Objective) -> Objective:
     if isinstance(loss, Objective):
         return loss
     return LOSSES[one_of("loss", loss, LOSSES, "Or pass an Objective.")]()
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -39,3 +39,7 @@ __all__ = [
     "training_curves",
     "use_style",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

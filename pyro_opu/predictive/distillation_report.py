@@ -10,6 +10,7 @@ from typing import Any
 from pyro_opu.judging.advice import graded, last_gain
 from pyro_opu.judging.certificate import said_of
 from pyro_opu.judging.yardstick import MOST_DRAWS, in_draws
+from pyro_opu.utils.printing import Printed
 from pyro_opu.utils.warnings import warn_user
 
 __all__ = [
@@ -40,7 +41,7 @@ class FidelityWarning(UserWarning):
     """The held-out KL of a student is nearer to the trivial student's than to the attainable."""
 
 
-class DistillationReport(dict[str, Any]):
+class DistillationReport(Printed, dict[str, Any]):
     """The dict ``fast.report``: it prints in a few lines, and is saved as any other dict.
 
     On "num_held_out" inputs: "draws", the number of posterior draws whose mean errs as much as the
@@ -77,8 +78,15 @@ class DistillationReport(dict[str, Any]):
     """
 
     def __str__(self) -> str:
-        if "draws" not in self:  # of a rival, or of an earlier version
-            return super().__repr__()
+        return "\n".join(f"{name:<10}{text}" for name, text in self._lines().items()) or repr(self)
+
+    def _printed(self) -> str:
+        return "\n".join(f"{name}  {text}" for name, text in self._lines().items()) or repr(self)
+
+    def _lines(self) -> dict[str, str]:
+        """What is printed, by its name; nothing of a rival, or of an earlier version."""
+        if "draws" not in self:
+            return {}
         lines = {
             "student": self._student(),
             **({"start": self._start()} if "start" in self else {}),
@@ -100,7 +108,7 @@ class DistillationReport(dict[str, Any]):
             lines["critic"] = self._critic()
         if {"epistemic_factor", "energy_share"} <= set(self):
             lines["grade"], lines["next"] = graded(self)
-        return "\n".join(f"{name:<10}{text}" for name, text in lines.items())
+        return lines
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Mapping):

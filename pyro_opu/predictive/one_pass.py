@@ -44,13 +44,16 @@ from pyro_opu.predictive.student_file import (
 from pyro_opu.predictive.with_bound import WithBound
 from pyro_opu.predictive.with_novelty import WithNovelty
 from pyro_opu.rng import full_precision, preserve_rng
+from pyro_opu.utils.printing import Printed
 
 __all__ = ["InputPicker", "OnePassPredictive"]
 
+#: What ``dir`` shows of ``nn.Module``.
+OF_MODULE = {"cpu", "cuda", "double", "eval", "float", "parameters", "state_dict", "to", "train"}
 _RESHAPE = "Reshape it, or distill a student for such inputs."
 
 
-class OnePassPredictive(WithNovelty, WithBound, LikeTeacher, LikePredictive):
+class OnePassPredictive(Printed, WithNovelty, WithBound, LikeTeacher, LikePredictive):
     r"""A drop-in for :class:`pyro.infer.Predictive` that runs one forward pass.
 
     ``fast(x)`` gives the keys, shapes and dtypes of the ``Predictive`` it replaces: S draws of the
@@ -338,6 +341,14 @@ class OnePassPredictive(WithNovelty, WithBound, LikeTeacher, LikePredictive):
         student = cls(**{**config, "guide": guide}, inputs=inputs)
         student.detector = detector
         return student.to(target)
+
+    def __dir__(self) -> list[str]:
+        """Its own names, and those of ``nn.Module`` that a user of a student needs."""
+        hidden = {name for name in dir(nn.Module) if not name.startswith("_")} - OF_MODULE
+        return [name for name in super().__dir__() if name not in hidden]
+
+    def _printed(self) -> str:
+        return f"{type(self).__name__}: {self.extra_repr()}\n{self.report._printed()}"
 
     def extra_repr(self) -> str:
         names = ", ".join(site.name for site in self.sites)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, ClassVar
 
+from pyro_opu.utils.printing import Printed
 from pyro_opu.utils.tables import json_ready
 
 
-class Report:
+class Report(Printed):
     """A frozen dataclass of results: ``print`` it, or take the numbers by name."""
 
     #: Properties that stand first among the plain values.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from html import escape
 from operator import attrgetter
 from textwrap import fill
 from typing import Any, ClassVar
@@ -254,13 +253,3 @@ class FidelityReport(NamedNumbers):
     def _ends(self) -> list[str]:
         notes = f"{self.main._notes}\n{self.main.draws_text(self.num_draws, self.max_draws)}"
         return [*([region_table(self.where)] if self.where else []), notes]
-
-    def _repr_html_(self) -> str:
-        """As a notebook shows it: the verdicts as text, the tables as they print."""
-        parts = []
-        for found in self.sets.values():
-            first, *others = (escape(t) for t in (found.sentence, found.measures, found.advice))
-            words = [f"<b>{first}</b>", *others]
-            parts += [*(f"<p>{each}</p>" for each in words)]
-            parts += [f"<pre>{escape(each)}</pre>" for each in found.tables()]
-        return "\n".join([*parts, *(f"<pre>{escape(each)}</pre>" for each in self._ends())])

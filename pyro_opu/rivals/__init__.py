@@ -27,3 +27,7 @@ __all__ = [
     "prior_network",
     "proxy_dirichlet",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

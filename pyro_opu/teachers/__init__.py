@@ -199,3 +199,7 @@ def _is_mixture(source: object) -> TypeGuard[Sequence[Any]]:
     return is_sequence(source) and any(
         isinstance(each, (Predictive, MCMC, BaseTeacher, Teacher)) for each in source
     )
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

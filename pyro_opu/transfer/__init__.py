@@ -44,3 +44,7 @@ __all__ = [
     "TransferPolicy",
     "default_transfer",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

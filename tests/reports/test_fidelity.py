@@ -366,7 +366,7 @@ def test_a_report_is_shown_in_a_notebook(x: Tensor) -> None:
     report = fidelity(student(), DirichletTeacher(), x[:30], num_draws=50, seed=0)
     shown = report._repr_html_()
     assert shown.startswith(("<p><b>Faithful", "<p><b>Cannot", "<p><b>Undecided"))
-    assert "of the draws&#x27; spread" in shown and shown.count("<pre>") == 3
+    assert "of the draws&#x27; spread" in shown and shown.count("<table>") == 2
 
 
 def test_to_dict_is_strict_json(x: Tensor) -> None:

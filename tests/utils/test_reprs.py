@@ -18,7 +18,7 @@ from pyro_opu.rivals import compact_approx
 from pyro_opu.samplers import PolynomialDecay
 from pyro_opu.samplers.tempering import Tempered
 from pyro_opu.teachers.held import hold
-from pyro_opu.utils.printing import averages, name_of
+from pyro_opu.utils.printing import averages, html_of, name_of
 
 X = torch.linspace(-1.0, 1.0, 10).reshape(5, 2)
 
@@ -178,3 +178,37 @@ def test_names_and_averages():
     assert name_of(len) == "len" and name_of(nn.Linear(1, 1)) == "Linear"
     assert name_of(nn.Linear) == "Linear"
     assert averages({"a": torch.tensor([1.0, 2.0]), "b": torch.tensor(3)}) == "a 1.5, b 3"
+
+
+def test_text_for_a_notebook_is_bold_words_a_table_and_what_has_gaps_as_it_stands():
+    text = (
+        "Good & <new>.\nNext: use it.\n\n           a    b\nmean     0.2  0.3\n\nx   1\ny   2   3"
+    )
+    assert html_of(text) == (
+        "<p><b>Good &amp; &lt;new&gt;.</b><br>Next: use it.</p>\n"
+        "<table><tr><th></th><td>a</td><td>b</td></tr>\n"
+        "<tr><th>mean</th><td>0.2</td><td>0.3</td></tr></table>\n<pre>x   1\ny   2   3</pre>"
+    )
+
+
+def test_a_notebook_shows_what_print_does():
+    """Student, its report and its answers; other reports are shown in the tests of their own."""
+    report = {"draws": 310.2, "kl_ratio": 3.2, "kl_attainable": 0.001}
+    guide = pyro_opu.PredictiveGuide.for_inputs(X, 3)
+    fast = pyro_opu.OnePassPredictive(guide, (2,), 3, report=report)
+    row = "<tr><th>mean</th><td>errs as that of 310 draws, held out"
+    assert row in fast.report._repr_html_() and row in fast._repr_html_()
+    assert "<b>OnePassPredictive: input (2,) -&gt; 3 classes" in fast._repr_html_()
+    answer = fast.distribution(X)
+    assert f"<tr><th>epistemic</th><td>{answer.measures().epistemic.mean():.4g}</td></tr>" in (
+        answer._repr_html_()
+    )
+    assert pyro_opu.OnePassPredictive(guide, (2,), 3).report._repr_html_() == "<p><b>{}</b></p>"
+
+
+def test_completion_shows_what_a_student_can_do():
+    fast = pyro_opu.OnePassPredictive(pyro_opu.PredictiveGuide.for_inputs(X, 3), (2,), 3)
+    shown = {name for name in dir(fast) if not name.startswith("_")}
+    assert {"uncertainty", "distribution", "save", "bound", "guide", "report", "to"} <= shown
+    assert not {"register_buffer", "zero_grad", "requires_grad_", "add_module"} & shown
+    assert len(shown) < 50 and all(hasattr(fast, name) for name in shown)
