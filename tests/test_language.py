@@ -14,6 +14,13 @@ HOUSE = Path(pyro_opu.__file__).parent
 #: A sentence, or an entry of Args, that begins with a genitive and has no head.
 OPENINGS = re.compile(r"(?:^|[.!?:]\s+|\n\n\s*)((?:Of|Those of|That of|As of|Likewise)\b.{0,50})")
 WORDS = re.compile(r"\b(dear|dearer|told|asked twice|whence|thereof|naught)\b")
+#: Words of the workshop, which pages explain in the glossary and use nowhere else.
+WORKSHOP = re.compile(
+    r"\b(attainable|laws?|misfit|plug-in|homely|likewise|worthless|knows? nothing|says? nothing of|"
+    r"draws (?:that (?:can be|are) )?held|holds? (?:its|their|the) draws|no matter of|"
+    r"in the place of|is what (?:it|they)|so many (?:draws|steps|seconds))\b",
+    re.IGNORECASE,
+)
 #: Messages that a page quotes, and dots in them, which stand for names and numbers.
 QUOTED = re.compile(r"```text\n(.*?)```", re.DOTALL)
 CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
@@ -46,6 +53,16 @@ def test_openings_and_words_that_are_not_to_come_back() -> None:
         plain = CODE.sub("x", text)
         found += [f"{where}: {m.strip()}" for m in OPENINGS.findall(plain) + WORDS.findall(plain)]
     assert not found, "\n".join(found)
+
+
+def test_words_that_only_the_glossary_has() -> None:
+    found = {
+        where: words
+        for where, text in said()
+        if where.endswith(".md") and where != "glossary.md"
+        if (words := WORKSHOP.findall(CODE.sub("x", text)))
+    }
+    assert found == {}
 
 
 def unquoted(quote: str, messages: list[str]) -> bool:
