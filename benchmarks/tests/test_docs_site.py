@@ -27,14 +27,14 @@ TASKS = sorted((DOCS / "how_to").glob("*.md"))
 CHOICES = sorted((DOCS / "choosing").glob("*.md"))
 TOPICS = sorted((DOCS / "benchmarks").glob("*.md"))
 TOP = sorted(path for path in DOCS.glob("*.md") if path.name != "README.md")
-PAGES = [*TOP, *TASKS, *CHOICES, *TOPICS]
+PAGES = [*TOP, *TASKS, *CHOICES, *TOPICS, *sorted((DOCS / "api").glob("*.md"))]
 #: What is read in the repository, beside the site's pages.
 BESIDE = [*ROOT.glob("*.md"), DOCS / "README.md", *ROOT.glob("tutorials/*.md")]
 NOTEBOOKS = sorted(ROOT.glob("tutorials/*.ipynb"))
 #: What an example may import and a user need not have.
 OPTIONAL = (
     *("arviz", "laplace", "mapie", "onnxruntime", "polyagamma", "pymc"),
-    "torchmetrics",
+    *("jax", "numpyro", "torchmetrics"),
     *("mlflow", "tensorboard", "wandb"),
     "alembic",  # mlflow-skinny has no store without it
 )

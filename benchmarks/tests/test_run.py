@@ -30,6 +30,7 @@ STUDIES = (
     "scale",
     "speed",
     "students",
+    "tools",
     "verdicts",
     "wasserstein",
 )
