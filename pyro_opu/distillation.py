@@ -20,6 +20,7 @@ from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.predictive.distillation_report import warn_of_worthless, work
 from pyro_opu.predictive.drop_in import student_of
 from pyro_opu.predictive.with_novelty import with_novelty
+from pyro_opu.predictive.with_watch import with_watch
 from pyro_opu.reports.mixing import check_mixing
 from pyro_opu.teachers import Source as TeacherSource
 from pyro_opu.teachers.finished import finished_teacher
@@ -263,6 +264,6 @@ def distill(
             **report,
         },
     )
-    fast = with_novelty(fast, novel)
+    fast = with_watch(with_novelty(fast, novel), novel, run.kept)
     clock.check()
     return fast

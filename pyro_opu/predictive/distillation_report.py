@@ -63,7 +63,7 @@ class DistillationReport(Printed, dict[str, Any]):
     mean "slope" of the witnesses and the "steep" share of points where it is above 1, the "value",
     a lower bound on W1 that they prove, and for two classes the "exact" W1 of the same draws.
     "bound" is what ``fast.bound`` rests on (``pyro_opu/judging/certificate.py``), or the "reason"
-    that there is none.
+    that there is none; "watch", what ``fast.watch`` compares with (``pyro_opu/judging/drift.py``).
     "joint" is of students with joint draws: the held-out KL of a draw (of a real y, squared error
     in deviations) from the teacher's, and of the teacher's draws from one another. "spent" is the
     steps and seconds of this run, the teacher's among them, and its "queries", inputs times draws

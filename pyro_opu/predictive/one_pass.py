@@ -43,6 +43,7 @@ from pyro_opu.predictive.student_file import (
 )
 from pyro_opu.predictive.with_bound import WithBound
 from pyro_opu.predictive.with_novelty import WithNovelty
+from pyro_opu.predictive.with_watch import WithWatch
 from pyro_opu.rng import full_precision, preserve_rng
 from pyro_opu.utils.printing import Printed
 
@@ -53,7 +54,7 @@ OF_MODULE = {"cpu", "cuda", "double", "eval", "float", "parameters", "state_dict
 _RESHAPE = "Reshape it, or distill a student for such inputs."
 
 
-class OnePassPredictive(Printed, WithNovelty, WithBound, LikeTeacher, LikePredictive):
+class OnePassPredictive(Printed, WithNovelty, WithBound, WithWatch, LikeTeacher, LikePredictive):
     r"""A drop-in for :class:`pyro.infer.Predictive` that runs one forward pass.
 
     ``fast(x)`` gives the keys, shapes and dtypes of the ``Predictive`` it replaces: S draws of the
@@ -112,7 +113,7 @@ class OnePassPredictive(Printed, WithNovelty, WithBound, LikeTeacher, LikePredic
         self.inputs = inputs
         self.form = form
         self.report = DistillationReport(report or {})
-        self.detector = None
+        self.detector, self.watched = None, None
 
     @property
     def num_classes(self) -> int | None:

@@ -59,6 +59,7 @@ SAYS: dict[str, str] = {
     "distill: x complex": "`x` must .*floating dtype; got torch.complex64",
     "OnePassPredictive.bound: level=1": r"`level` must be a number in \(0, 1\); got 1",
     "OnePassPredictive.bound: a threshold of four classes": "`threshold` needs a decision between",
+    "OnePassPredictive.watch: a student of few rows": "`watch` needs rows .* at 190 inputs or more",
     "guarded: fast=3": "`fast` must be a OnePassPredictive; got int",
     "guarded: a student of few rows": "`fast` must have a bound .* it takes 190 transfer inputs",
     "guarded: novel rows and no exact answers": "`x` must hold .* `exact` is None; .* novel",

@@ -121,6 +121,11 @@ calls("OnePassPredictive.bound", {
     "a decision of a real y": lambda: regressor().bound(of="decision"),
     "a threshold of four classes": lambda: student().bound(of="margin", threshold=0.5),
     "a threshold of no decision": lambda: student().bound(threshold=0.5)})
+values("OnePassPredictive.watch", lambda **given: sure().watch(X, **given),
+       false_alarms=[0, 1, "few"], restart=["yes"])
+calls("OnePassPredictive.watch", {
+    "a student of few rows": lambda: student().watch(X),
+    "inputs of another shape": lambda: sure().watch(X[:, :2])})
 values("guarded", lambda **given: pyro_opu.guarded(**{"fast": sure(), "exact": None} | given),
     fast=[3, None, draws], exact=[3, "posterior"], level=[0, 1.5, "95", 0.999],
     novelty=[-1, 2, "far"], budget=[-0.1, 2, "all"], threshold=[0.5])
