@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -9,11 +10,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import ArgumentError, in_range, instance_of
+from pyro_opu.checks import ArgumentError, ArgumentTypeError, check_path, in_range, instance_of
 from pyro_opu.inputs import InputLike
 from pyro_opu.judging.classes import decisive
 from pyro_opu.ladder.base import Exact
 from pyro_opu.ladder.exact import exact as exact_of
+from pyro_opu.ladder.router import NAMES, check_router, put_router
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.rng import full_precision
 from pyro_opu.teachers import Source
@@ -189,6 +191,41 @@ class Guarded:
                 for name in set(table.keys()) & set(exact.keys()):
                     _put(table[name], exact[name], index, 0)
         return fast.outcome.shown(tables)
+
+    def export(self, folder: str | os.PathLike[str], example_x: InputLike | None = None) -> None:
+        """Write the pair as ``fast.onnx``, ``exact.onnx`` and ``router.py``, for onnxruntime alone.
+
+        ``router.answer(x)`` of the last gives mean, epistemic part and which rows went to the exact
+        answers, from NumPy arrays, as :meth:`uncertainty` does. It is ten lines, to be read and
+        changed. It has no budget: a warning says so where there is one here. Without exact answers
+        it raises a ValueError at such rows.
+
+        Args:
+            folder: Made where there is none; files of these names are replaced, a ``router.py`` of
+                somebody else's is not.
+            example_x: Rows at which the files are checked; by default those of the first call.
+
+        Raises:
+            TypeError: several sites, or several numbers of a row.
+            ValueError: what either cannot write (see their own ``export``).
+            ImportError: without the extra "onnx".
+        """
+        path, outcome = check_path("folder", folder), self.fast.outcome
+        if not outcome.single or outcome.one.shape:
+            raise ArgumentTypeError(
+                f"`export` needs one number of a row; the student has {outcome}. Export both with "
+                "outputs of your choice, and write the router."
+            )
+        if self.budget is not None:
+            warn_user(f"{NAMES[-1]} has no budget; this pair has {self.budget:g} of all rows.")
+        check_router(path)
+        path.mkdir(exist_ok=True)
+        if self.exact is not None:
+            self.exact.export(path / NAMES[1], example_x, outputs=["mean", "epistemic"])
+        self.fast.export(path / NAMES[0], outputs=["mean", "epistemic", "novelty"])
+        margin, threshold = self.margins.get(""), self._thresholds.get("", 0.0)
+        beside = (outcome.num_classes, self.exact is not None)
+        put_router(path, self.novelty, margin, threshold, *beside)
 
     def __repr__(self) -> str:
         return f"Guarded({self.fast.extra_repr()}, exact={self.exact!r}, {self.routed})"

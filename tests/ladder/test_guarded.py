@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -14,6 +17,7 @@ from torch import Tensor
 
 import pyro_opu
 from pyro_opu.checks.errors import ArgumentError
+from pyro_opu.ladder.base import Exact
 from pyro_opu.ladder.guarded import Guarded
 
 pytestmark = pytest.mark.usefixtures("brief")
@@ -203,3 +207,93 @@ def test_other_numbers_of_draws_are_refused(both: Guarded) -> None:
     other = pyro_opu.guarded(both.fast, Predictive(model, {"w": W[:7]}, return_sites=["obs", "p"]))
     with pytest.raises(ArgumentError, match="`exact` must give as many draws as the student, 30"):
         other(30 * rows(3))
+
+
+# Files
+
+
+def router_of(folder: Path) -> Any:
+    """``router.py`` as a program of its own, which knows nothing of this package."""
+    text = (folder / "router.py").read_text()
+    assert "import pyro_opu" not in text and "import torch" not in text
+    assert len([line for line in text.splitlines() if line.startswith("    ")]) <= 11
+    spec = importlib.util.spec_from_file_location("router", folder / "router.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def same_answers(guard: Guarded, folder: Path, x: Any, *parts: Tensor) -> None:
+    """The router's rows and numbers are the pair's own."""
+    mean, epistemic, away = router_of(folder).answer(*(part.numpy() for part in parts))
+    wanted, table = guard.outside(x), guard.uncertainty(x)
+    assert np.array_equal(away, wanted.numpy()) and away.any() and not away.all()
+    np.testing.assert_allclose(mean, table.mean, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(epistemic, table.epistemic, rtol=1e-3, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def pair(both: Guarded, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("onnxruntime")
+    folder = tmp_path_factory.mktemp("files") / "pair"
+    both.export(folder, new())
+    return folder
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of students and of draws are there, and are not written again."""
+    for kind in (pyro_opu.OnePassPredictive, Exact):
+        monkeypatch.setattr(kind, "export", lambda *args, **options: None)
+
+
+def test_files_route_and_answer_as_the_pair_does(both: Guarded, pair: Path) -> None:
+    assert sorted(each.name for each in pair.iterdir()) == ["exact.onnx", "fast.onnx", "router.py"]
+    same_answers(both, pair, new(), new())
+
+
+@pytest.mark.usefixtures("written")
+def test_a_router_has_the_numbers_of_its_pair(both: Guarded, pair: Path) -> None:
+    other = pyro_opu.guarded(both.fast, both.exact, 0.9, threshold=0.3, novelty=0.9)
+    other.export(pair)
+    same_answers(other, pair, new(), new())
+
+
+@pytest.mark.usefixtures("written")
+def test_a_router_says_what_it_does_not(both: Guarded, pair: Path, tmp_path: Path) -> None:
+    tight = pyro_opu.guarded(both.fast, both.exact, budget=0.02)
+    with pytest.warns(UserWarning, match=r"router.py has no budget; this pair has 0.02"):
+        tight.export(pair)
+    (tmp_path / "fast.onnx").write_bytes((pair / "fast.onnx").read_bytes())
+    pyro_opu.guarded(both.fast, None).export(tmp_path)
+    assert not (tmp_path / "exact.onnx").exists()
+    wanted = both.outside(new())
+    with pytest.raises(ValueError, match=f"no certificate for {int(wanted.sum())} rows"):
+        router_of(tmp_path).answer(new().numpy())
+    mean, _, away = router_of(tmp_path).answer(new()[~wanted].numpy())
+    assert not away.any() and mean.shape == (int((~wanted).sum()), 2)
+    (tmp_path / "router.py").write_text("mine = 1")
+    with pytest.raises(ArgumentError, match="no router.py of somebody else's"):
+        both.export(tmp_path, new())
+    assert (tmp_path / "router.py").read_text() == "mine = 1"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["three classes", "real"])
+def test_files_of_other_outcomes(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    weights = torch.randn(25, 3, 3, generator=torch.Generator().manual_seed(2))
+
+    def other(x: Tensor) -> None:
+        w = pyro.sample("w", dist.Normal(torch.zeros(3, 3), 1.0).to_event(2))
+        with pyro.plate("data", len(x)):
+            if kind == "real":
+                pyro.sample("obs", dist.Normal((x @ w)[:, 0], 1.0))
+            else:
+                pyro.sample("obs", dist.Categorical(logits=x @ w))
+
+    source = Predictive(other, {"w": weights})
+    guard = pyro_opu.guarded(quick(source), source, 0.9)
+    guard.export(tmp_path, new())
+    same_answers(guard, tmp_path, new(), new())
