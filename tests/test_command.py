@@ -52,6 +52,19 @@ def test_inspect_and_check(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "whole" in capsys.readouterr().out
 
 
+def test_inspect_says_the_bound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("onnxruntime")
+    student = distill(teacher, torch.randn(200, 3), **QUICK)
+    student.save(tmp_path / "s.safetensors")
+    student.export(tmp_path / "s.onnx", outputs=["mean"])
+    assert main(["inspect", str(tmp_path / "s.safetensors")]) == 0
+    assert f"total variation at most {student.bound():.2g} at 95 %" in capsys.readouterr().out
+    assert main(["inspect", str(tmp_path / "s.onnx")]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("bound: ")]
+    assert len(lines) == 2  # 20 kept rows are too few for .99
+    assert lines[1] == f"bound: mean within {student.bound()} of its teacher's at 0.95 of new rows"
+
+
 def test_a_damaged_file_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = folder / "model.safetensors"
     content = bytearray(path.read_bytes())

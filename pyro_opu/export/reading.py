@@ -36,6 +36,7 @@ class ReadProgram:
         input_shape: The shape of a row of them in one tensor.
         num_classes: C, where one label is observed.
         num_draws: Posterior draws inside, ``None`` of a student.
+        bounds: A student's ``fast.bound(level)`` by level.
         outputs: Shape and unit of every output, by name.
         rows_at_once: Rows of a call that take little memory.
 
@@ -52,6 +53,7 @@ class ReadProgram:
         self.input_shape = (columns,) if columns else tuple(self._inputs[0]["shape"][1:])
         self.num_classes: int | None = described["num_classes"]
         self.num_draws: int | None = described.get("num_draws")
+        self.bounds: dict[str, Any] = described.get("bound", {})
         self.outputs: dict[str, dict[str, Any]] = described["outputs"]
         numbers = described.get("numbers_of_a_row", 1)
         self.rows_at_once: int = max(1, min(ROWS, NUMBERS // numbers))
@@ -90,7 +92,13 @@ class ReadProgram:
             for name, each in self.outputs.items()
         ]
         first = f"a program {held}, written by pyro_opu {self.version}\ninputs: {self.form}"
-        return "\n".join([f"{first}, {self.input_shape}", *(f"output: {each}" for each in named)])
+        lines = [f"{first}, {self.input_shape}", *(f"output: {each}" for each in named)]
+        lines += [
+            f"bound: mean within {bound} of its teacher's at {level} of new rows"
+            for level, bound in self.bounds.items()
+            if bound is not None
+        ]
+        return "\n".join(lines)
 
 
 def is_program(path: str | os.PathLike[str]) -> bool:

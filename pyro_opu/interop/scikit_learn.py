@@ -140,6 +140,18 @@ class OnePassEstimator(BaseEstimator):
             del found["mean"]
         return found
 
+    def bound(self, level: float = 0.95) -> float | None:
+        """How far the student's mean may be from the teacher's at a new row, at this level.
+
+        Total variation of class probabilities, or predictive deviations of a real y; ``None`` where
+        too few rows were kept for it: it takes 190 in ``fit``. See
+        :meth:`.OnePassPredictive.bound`, of ``student_``. With ``exact=True`` 0.
+        """
+        check_is_fitted(self)
+        exact = isinstance(self.student_, Exact)
+        found: float | None = 0.0 if exact else self.student_.bound(level)
+        return found
+
     @abstractmethod
     def _target(self, y: np.ndarray, weights: Tensor | None) -> Tensor:
         """What the teacher is given for ``y``."""

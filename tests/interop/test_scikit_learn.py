@@ -12,6 +12,7 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.datasets import make_blobs, make_moons
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -222,6 +223,16 @@ def test_exact_answers_of_a_regressor(teacher: Any) -> None:
     np.testing.assert_allclose(half, median, rtol=1e-4)
     again = pickle.loads(pickle.dumps(found))
     np.testing.assert_array_equal(again.predict(X), mean)
+
+
+def test_a_bound_is_that_of_the_student() -> None:
+    x, y = blobs(rows=200)
+    found = quick().fit(x, y)
+    assert 0 < found.bound() == found.student_.bound(0.95) and found.bound(0.99) is None
+    assert quick(exact=True, loss=None).fit(x, y).bound(0.999) == 0.0
+    assert quick().fit(*blobs()).bound() is None
+    with pytest.raises(NotFittedError):
+        quick().bound()
 
 
 def test_what_exact_does_not_take() -> None:
