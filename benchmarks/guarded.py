@@ -12,6 +12,10 @@ rest, at most 3,000, judge.
   many kept and the others, and averages. A bound without enough kept rows is left out.
 - Shifts: all columns shuffled by themselves within a row, three deviations added, and three times
   the rows. "novel" is the share with a novelty above .99, "within" that within the bound at .95.
+- "delay": shifted rows until ``fast.watch`` raises its alarm at the default rate of .001, after 200
+  rows that judge; "found", whether it does in all that judge. Beside the three shifts, three
+  deviations are added to one row in ten. "false alarms" are streams of rows that judge with
+  an alarm, of 50 splits into as many kept rows and the others, at a rate of .05.
 - Guarded: how often the decision of ``guarded(fast, exact)`` at .95 is that of ``exact``, and the
   share of rows that went there; the time of its ``uncertainty`` at 1,000 rows that judge over the
   student's, least of calls in turn.
@@ -35,11 +39,15 @@ from torch import Tensor
 import pyro_opu
 from papers.results import finish, parser
 from pyro_opu.judging.certificate import conformal
+from pyro_opu.judging.drift import Watch, counted
 from pyro_opu.models.laplace import laplace
 from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.models.neural_network import dropout_network, fit_network
+from pyro_opu.training.held_out import keep_apart
 
 LEVELS, SPLITS, DRAWS = (0.9, 0.95, 0.99), 50, 200
+#: Rows before a shift, and the rate of false alarms of many streams.
+BEFORE, ALARMS = 200, 0.05
 TABLES = (
     "abalone19 abalone_17_vs_7_8_9_10 abalone_20_vs_8_9_10 ada kc1 kddcup_buffer_overflow_vs_back "
     "kddcup_rootkit_imap_vs_back kr_vs_k_one_vs_fifteen kr_vs_k_three_vs_eleven "
@@ -52,10 +60,11 @@ OTHERS = "car_good car_vgood hypothyroid yeast1 yeast3 winequality_red_4".split(
 def main() -> None:
     args = parser(__doc__).parse_args()
     found = [of_table(number, name, args.quick) for number, name in enumerate(names(args.quick))]
-    coverage, shifts, guard = (list(rows) for rows in zip(*found, strict=True))
+    coverage, shifts, guard, drift = (list(rows) for rows in zip(*found, strict=True))
     tables = {
         "Coverage": [*coverage, averaged(coverage)],
         "Shifts, over tables": by_shift([row for rows in shifts for row in rows]),
+        "Watch": [*drift, averaged(drift)],
         "Guarded": [*guard, averaged(guard)],
     }
     finish(__file__, args, tables)
@@ -87,7 +96,7 @@ def rows_of(name: str) -> tuple[Tensor, Tensor] | None:
     return (torch.tensor(x[:, kept], dtype=torch.float32), torch.tensor(y)) if large else None
 
 
-def of_table(number: int, name: str, quick: bool) -> tuple[dict, list[dict], dict]:
+def of_table(number: int, name: str, quick: bool) -> tuple[dict, list[dict], dict, dict]:
     """One table: its student, and all that is measured of it."""
     found = rows_of(name)
     assert found is not None
@@ -110,7 +119,7 @@ def of_table(number: int, name: str, quick: bool) -> tuple[dict, list[dict], dic
     fast = pyro_opu.distill(source, x[transfer], seed=number, progress=False, **steps)
     teacher = pyro_opu.as_teacher(source)
     row = {"data": name, "posterior": "Laplace" if number % 2 else "dropout", "classes": classes}
-    x = x[judge]
+    kept, x = keep_apart(x[transfer])[0], x[judge]
     near = distances(fast, teacher, x)
     coverage = row | {"kept": fast.report["bound"]["num_rows"], "median": float(near.median())}
     pooled = np.array([*fast.report["bound"]["sites"][""]["mean"], *near.tolist()])
@@ -138,8 +147,16 @@ def of_table(number: int, name: str, quick: bool) -> tuple[dict, list[dict], dic
         percent = {key: 100 * float(each.double().mean()) for key, each in shares.items()}
         shifts.append({"shift": shift, **percent, **found_here})
     guard["time, x the student's"] = slower(pyro_opu.guarded(fast, exact), fast, x[:1000])
-    print(coverage, guard, flush=True)
-    return coverage, shifts, guard
+    drift = {"data": name, "false alarms, %": false_alarms(fast, kept, x)}
+    one_in_ten = torch.where(torch.arange(len(x))[:, None] % 10 == 0, x + 3, x)
+    for shift, rows in {**shifted, "one row in ten": one_in_ten}.items():
+        fast.watch(x[:BEFORE], restart=True)
+        found_in = fast.watch(rows[BEFORE:])
+        drift[f"found, {shift}, %"] = 100.0 * (found_in.since == 2)
+        if found_in.since == 2:
+            drift[f"delay, {shift}"] = float(found_in.row - BEFORE)
+    print(coverage, guard, drift, flush=True)
+    return coverage, shifts, guard, drift
 
 
 @torch.no_grad()
@@ -158,6 +175,18 @@ def resplit(pooled: np.ndarray, count: int, level: float) -> float:
         bound = conformal(sorted(pooled[order[:count]].tolist()), level)
         found.append(100 * float((pooled[order[count:]] <= bound).mean()))
     return statistics.mean(found)
+
+
+def false_alarms(fast: Any, kept: Tensor, x: Tensor) -> float:
+    """Streams with an alarm in per cent, over splits into so many kept rows and the others."""
+    pooled, g, found = fast._scores(torch.cat([kept, x])), np.random.default_rng(0), 0
+    edges = {name: each["edges"] for name, each in fast.report["watch"].items()}
+    for _ in range(SPLITS):
+        some, others = np.split(g.permutation(len(kept) + len(x)), [len(kept)])
+        watch = Watch({k: counted(each[some], edges[k]) for k, each in pooled.items()}, ALARMS)
+        watch.add({k: each[others] for k, each in pooled.items()})
+        found += watch.alarm
+    return 100 * found / SPLITS
 
 
 def decided(both: Any, exact: Any, x: Tensor, where: str) -> dict[str, float]:
