@@ -31,6 +31,8 @@ from typing import Any
 
 import numpy as np
 
+from pyro_opu.utils.printing import Printed
+
 __all__ = ["INPUTS", "Evidence", "Watch", "counted", "edges_of"]
 
 #: The score of the inputs; all others are of answers.
@@ -128,7 +130,7 @@ class Evidence:
         return np.asarray(log)
 
 
-class Watch:
+class Watch(Printed):
     """What ``fast.watch`` has counted since it began; it prints in a few lines.
 
     Attributes:
@@ -186,6 +188,7 @@ class Watch:
             f"{alarm if self.alarm else 'no alarm; '}{self.rows:,} rows in {self.batches:,} "
             f"batches, {kept:,} kept; false in at most {100 * self.false_alarms:g} % of streams"
         ]
+        width = 2 + max(map(len, self.evidence))
         for name, each in self.evidence.items():
             told = f"evidence 10^{each.log / math.log(10):.1f}, "
             told += f"an alarm at 10^{self.needed[name] / math.log(10):.1f}"
@@ -197,7 +200,7 @@ class Watch:
                 told += "; above .99 {:.3g} % of rows, {:.3g} % of kept ones".format(
                     *(100 * share for share in shares)
                 )
-            lines.append(f"{name:<12}{told}")
+            lines.append(f"{name:<{width}}{told}")
         return "\n".join(lines)
 
     __repr__ = __str__
