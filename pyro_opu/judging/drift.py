@@ -37,7 +37,7 @@ __all__ = ["INPUTS", "Evidence", "Watch", "counted", "edges_of"]
 
 #: The score of the inputs; all others are of answers.
 INPUTS = "novelty"
-#: Between these shares of the rows taught at scores are told apart.
+#: Shares of the rows taught at, by which scores are counted.
 _TAILS = (0.001, 0.002, 0.005, 0.01, 0.02)
 LEVELS = (*_TAILS, *(k / 20 for k in range(1, 20)), *(1 - t for t in reversed(_TAILS)))
 #: Rows that are looked at together.
@@ -67,7 +67,7 @@ def bets(times: np.ndarray, kept: int) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 
 def edges_of(taught: np.ndarray) -> np.ndarray:
-    """Where scores are told apart: quantiles of rows ``(m,)`` that a student was taught at.
+    """Edges between which scores are counted: quantiles of rows ``(m,)`` taught at.
 
     No kept row says where: it would be unlike a new one.
     """
@@ -103,7 +103,7 @@ class Evidence:
         return np.concatenate([np.zeros(0), *found])
 
     def ranks(self, scores: np.ndarray, u: np.ndarray) -> np.ndarray:
-        """Of each row among all so far, the largest first; they are counted."""
+        """The rank of each row among all so far, the largest first; the rows are counted."""
         bins = np.searchsorted(self.edges, scores)
         so_far = self.counts + (bins[:, None] == np.arange(len(self.counts))).cumsum(0)
         self.counts = so_far[-1]

@@ -15,7 +15,7 @@ from pyro_opu.judging.drift import INPUTS, LEVELS, Watch, counted, edges_of
 from pyro_opu.parts import Outcome
 from pyro_opu.predictive.distillation_report import DistillationReport
 
-#: Rows taught at that say where scores are told apart, and rows of a pass.
+#: Rows taught at by which scores are counted, at most.
 MOST_ROWS = 1024
 #: What is ranked of answers.
 OF_CLASSES, OF_NUMBERS = ("class", "certainty"), ("mean", "variance")
