@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 HERE = Path(__file__).parent
@@ -100,7 +101,15 @@ def write_math(page: Any, formula: math | math_block) -> None:
     raise SkipNode
 
 
+def show_all_names() -> None:
+    """Autodoc finds members by ``dir``, which shows the names that a room promises, and no more."""
+    for thing in (getattr(pyro_opu, name) for name in pyro_opu.__all__):
+        if isinstance(thing, ModuleType):
+            vars(thing).pop("__dir__", None)
+
+
 def setup(app: Sphinx) -> None:
     copied_tutorials()
+    show_all_names()
     app.add_html_math_renderer("mathml", (write_math, None), (write_math, None))
     app.connect("source-read", fit_links)

@@ -7,6 +7,7 @@ from pyro_opu.distributions.bridge import laplace_bridge, probit_predictive
 from pyro_opu.distributions.counts import PredictiveCount, PredictiveTrials
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet, SimplexDistribution, as_answer
 from pyro_opu.distributions.dirichlet_mixture import DirichletMixture
+from pyro_opu.distributions.divergence import estimated
 from pyro_opu.distributions.empirical import Atoms, Empirical
 from pyro_opu.distributions.implicit import Implicit
 from pyro_opu.distributions.logistic_normal import LogisticNormal

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
-from pyro.distributions import BetaBinomial
+from pyro.distributions import BetaBinomial, TorchDistribution
 from torch import Tensor
+from torch.distributions import Distribution, constraints
 
 from pyro_opu.checks import ArgumentError, ArgumentTypeError
 from pyro_opu.distributions.base import Answer
@@ -30,7 +32,7 @@ BLOCK = 4096
 _LOGS = ("log_mean", "log_aleatoric", "log_epistemic")
 
 
-class PredictiveCount(RealAnswer):
+class PredictiveCount(RealAnswer, TorchDistribution):
     r"""A count y whose variance is the sum of an aleatoric and an epistemic one.
 
     .. math::
@@ -62,6 +64,11 @@ class PredictiveCount(RealAnswer):
         division of the variance is the law of total variance.
     """
 
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {  # type: ignore[misc]
+        name: constraints.real for name in _LOGS
+    }
+    support = constraints.nonnegative_integer
+
     def __init__(self, log_mean: Tensor, log_aleatoric: Tensor, log_epistemic: Tensor) -> None:
         for name, value in zip(_LOGS, (log_mean, log_aleatoric, log_epistemic), strict=True):
             if not isinstance(value, Tensor) or not value.is_floating_point():
@@ -73,7 +80,7 @@ class PredictiveCount(RealAnswer):
                 )
         self.log_mean = log_mean
         self.log_aleatoric, self.log_epistemic = log_aleatoric, log_epistemic
-        self.batch_shape, self.event_shape = log_mean.shape, torch.Size()
+        super().__init__(log_mean.shape, validate_args=False)
 
     @property
     def mean(self) -> Tensor:  # type: ignore[override]
@@ -131,6 +138,8 @@ class PredictiveCount(RealAnswer):
         References:
             Trefethen and Weideman (2014), The exponentially convergent trapezoidal rule.
         """
+        if Distribution._validate_args:  # the switch of the process
+            self._validate_sample(value)
         log_mean, log_e = self.log_mean.double(), self.log_epistemic.double()
         mean, over = log_mean.exp(), self.log_aleatoric.double().exp() - log_mean.exp()
         one = (2 * log_mean - log_e).clamp(*map(math.log, SHAPES)).exp()
@@ -149,7 +158,7 @@ class PredictiveCount(RealAnswer):
             "log_epistemic": self.log_epistemic,
         }
 
-    def expand(self, batch_shape: Sequence[int]) -> PredictiveCount:
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> PredictiveCount:
         """The same count over a larger batch."""
         return type(self)(*(part.expand(*batch_shape) for part in self.as_tensors().values()))
 
@@ -207,7 +216,7 @@ def _log_peak(a: Tensor) -> Tensor:
     return torch.where(a > STIRLING, near, a * a.log() - a - torch.lgamma(a))
 
 
-class PredictiveTrials(Answer):
+class PredictiveTrials(Answer, TorchDistribution):
     r"""Successes y of n trials, whose probability has two classes' Dirichlet, a Beta.
 
     .. math:: p \sim \mathrm{Beta}(\alpha), \quad y \mid p \sim \mathrm{Binomial}(n, p), \quad
@@ -225,6 +234,10 @@ class PredictiveTrials(Answer):
         Skellam (1948), A probability distribution derived from the binomial distribution.
     """
 
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {  # type: ignore[misc]
+        "trials": constraints.nonnegative_integer
+    }
+
     def __init__(self, dirichlet: PredictiveDirichlet, trials: Tensor) -> None:
         self.dirichlet, self.trials = as_predictive(dirichlet), trials
         if dirichlet.event_shape != (2,) or trials.shape != dirichlet.batch_shape:
@@ -233,7 +246,12 @@ class PredictiveTrials(Answer):
                 f"{tuple(dirichlet.event_shape)}, batch shape {tuple(dirichlet.batch_shape)} and "
                 f"{tuple(trials.shape)}."
             )
-        self.batch_shape, self.event_shape = dirichlet.batch_shape, torch.Size()
+        super().__init__(dirichlet.batch_shape, validate_args=False)
+
+    @constraints.dependent_property(is_discrete=True, event_dim=0)
+    def support(self) -> constraints.Constraint:
+        """Whole numbers from 0 to n."""
+        return constraints.integer_interval(0, self.trials)
 
     @property
     def mean(self) -> Tensor:
@@ -275,10 +293,17 @@ class PredictiveTrials(Answer):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log probability of whole numbers from 0 to n, ``(..., *batch)``, in nats."""
+        if Distribution._validate_args:  # the switch of the process
+            self._validate_sample(value)
         alpha = self.dirichlet.concentration.double().unbind(-1)
         law = BetaBinomial(alpha[1], alpha[0], self.trials.double(), validate_args=False)
         found: Tensor = law.log_prob(value.double())
         return found.to(torch.promote_types(value.dtype, self.dirichlet.log_mean.dtype))
+
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> PredictiveTrials:
+        """The same answer over a larger batch."""
+        shape = torch.Size(batch_shape)
+        return type(self)(self.dirichlet.expand(shape), self.trials.expand(shape))
 
     def as_tensors(self) -> dict[str, Tensor]:
         return {**self.dirichlet.as_tensors(), "trials": self.trials}

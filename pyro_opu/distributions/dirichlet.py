@@ -88,6 +88,13 @@ class SimplexDistribution(Answer, TorchDistribution):
         """Draws, ``(*sample_shape, N, C)``; components may be zero."""
         return self.log_rsample(sample_shape).exp()
 
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Log density, in nats, at points of the simplex ``(..., N, C)``."""
+        raise NotImplementedError(
+            f"`log_prob` needs a density, and {type(self).__name__} has none. Call .matched() for "
+            "the Dirichlet with its moments."
+        )
+
     def mean_log_prob(self, draws: Tensor) -> Tensor:
         """Log density averaged over draws ``(S, N, C)`` and inputs, a scalar in nats."""
         return self.log_prob(draws).mean()
@@ -269,8 +276,7 @@ class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log density, in nats, at points of the simplex ``(..., *B, C)``; others are refused."""
-        if torch.distributions.Distribution._validate_args:  # the switch of the process
-            check_probs("value", value)
+        check_point(value)
         dtype = torch.promote_types(value.dtype, self.log_mean.dtype)
         return self._float64.log_prob(value.double()).to(dtype)
 
@@ -282,6 +288,12 @@ class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
         # log Gamma(a) = log Gamma(a + 1) - log a stays finite as a -> 0.
         log_norm = torch.lgamma(alpha.sum(-1)) - (torch.lgamma(alpha + 1) - log_alpha).sum(-1)
         return (log_norm + ((alpha - 1) * draws.log().mean(0)).sum(-1)).mean()
+
+
+def check_point(value: Tensor) -> None:
+    """Refuse what does not lie on the simplex, where torch validates what it is asked."""
+    if torch.distributions.Distribution._validate_args:  # the switch of the process
+        check_probs("value", value)
 
 
 def as_predictive(dirichlet: torch.distributions.Dirichlet) -> PredictiveDirichlet:

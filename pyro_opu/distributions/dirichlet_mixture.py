@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from pyro_opu.checks import ArgumentError, check_tensor
 from pyro_opu.distributions.dirichlet import (
     PredictiveDirichlet,
     SimplexDistribution,
+    check_point,
     log_dirichlet_rsample,
 )
 from pyro_opu.distributions.measures import SimplexMeasures, in_float64
@@ -41,6 +44,12 @@ class DirichletMixture(SimplexDistribution):
         tensor([0.3714], dtype=torch.float64)
     """
 
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {  # type: ignore[misc]
+        "log_weights": constraints.real_vector,
+        "log_means": constraints.independent(constraints.real, 2),
+        "log_concentrations": constraints.real_vector,
+    }
+
     def __init__(self, log_weights: Tensor, log_means: Tensor, log_concentrations: Tensor) -> None:
         shape = check_tensor("log_weights", log_weights, "(N, K)", meta=True).shape
         check_tensor("log_means", log_means, "(N, K, C)", meta=True)
@@ -59,7 +68,9 @@ class DirichletMixture(SimplexDistribution):
         self.components = PredictiveDirichlet(
             log_means.log_softmax(-1), log_concentrations, validate_args=False
         )
-        self.log_weights = log_weights.to(self.components.log_mean.dtype).log_softmax(-1)
+        self.log_means = self.components.log_mean
+        self.log_concentrations = self.components.log_concentration
+        self.log_weights = log_weights.to(self.log_means.dtype).log_softmax(-1)
 
     @property
     def log_mean(self) -> Tensor:
@@ -89,6 +100,7 @@ class DirichletMixture(SimplexDistribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log density at points ``(..., N, C)``, nats, float64 inside; zeros are raised to tiny."""
+        check_point(value)
         logs = value.double().clamp_min(torch.finfo(torch.float64).tiny).log()
         log_weights, alpha = self._float64()
         logs = logs.expand(torch.broadcast_shapes(logs.shape, self.batch_shape + self.event_shape))
@@ -99,8 +111,8 @@ class DirichletMixture(SimplexDistribution):
     def as_tensors(self) -> dict[str, Tensor]:
         return {
             "log_weights": self.log_weights,
-            "log_means": self.components.log_mean,
-            "log_concentrations": self.components.log_concentration,
+            "log_means": self.log_means,
+            "log_concentrations": self.log_concentrations,
         }
 
     def measures(self) -> SimplexMeasures:

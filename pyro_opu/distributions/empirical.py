@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from pyro_opu.checks import ArgumentError, check_tensor
 from pyro_opu.distributions.dirichlet import SimplexDistribution
@@ -25,6 +27,10 @@ class Empirical(SimplexDistribution):
     concentration infinite. There is no density, so no ``log_prob``. ``log_points`` are normalised
     log-probabilities, ``(K, N, C)``, finite.
     """
+
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {  # type: ignore[misc]
+        "log_points": constraints.real_vector
+    }
 
     def __init__(self, log_points: Tensor) -> None:
         if check_tensor("log_points", log_points, "(K, N, C)").dim() != 3 or not len(log_points):

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.distributions import LowRankMultivariateNormal
+from torch.distributions import LowRankMultivariateNormal, constraints
 from torch.distributions.utils import lazy_property
 from torch.quasirandom import SobolEngine
 
 from pyro_opu.checks import ArgumentError, check_tensor
-from pyro_opu.distributions.dirichlet import SimplexDistribution
+from pyro_opu.distributions.dirichlet import SimplexDistribution, check_point
 from pyro_opu.distributions.measures import SimplexMeasures, point_moments
 from pyro_opu.rng import drawing
 from pyro_opu.utils.chunks import chunks
@@ -46,6 +47,11 @@ class LogisticNormal(SimplexDistribution):
         Aitchison and Shen (1980), Logistic-normal distributions: some properties and uses.
     """
 
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {  # type: ignore[misc]
+        "mean": constraints.real_vector,
+        "log_scale": constraints.real_vector,
+        "factor": constraints.independent(constraints.real, 2),
+    }
     untraceable = ("differential_entropy",)  # that of its log-ratios needs a factorisation
 
     def __init__(self, mean: Tensor, log_scale: Tensor, factor: Tensor) -> None:
@@ -96,6 +102,7 @@ class LogisticNormal(SimplexDistribution):
 
         Zeros are raised to the smallest normal number.
         """
+        check_point(value)
         logs = value.double().clamp_min(torch.finfo(torch.float64).tiny).log()
         density = self._ratios().log_prob(logs[..., :-1] - logs[..., -1:]) - logs.sum(-1)
         return density.to(torch.promote_types(value.dtype, self.logits.dtype))

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 from torch.nn.functional import logsigmoid, pad, softplus
 
 from pyro_opu.checks import ArgumentError, check_tensor
-from pyro_opu.distributions.dirichlet import PredictiveDirichlet, SimplexDistribution
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet, SimplexDistribution, check_point
 from pyro_opu.distributions.measures import HALF, DirichletMeasures, at_least_float32
 from pyro_opu.distributions.normal_logits import (
     LOG_DEVIATIONS,
@@ -31,6 +32,8 @@ LEAST_LOG = -300.0
 #: How often log alpha_0 of the first stick is corrected by that of all, which is then right within
 #: 0.003 of three classes, 0.02 of ten and 0.08 of 64.
 SEARCHES = 1
+#: Of an interval of logits, in the search for a mode.
+HALVINGS = 60
 
 
 class NormalSticks(SimplexDistribution):
@@ -70,6 +73,10 @@ class NormalSticks(SimplexDistribution):
         tensor([3.])
     """
 
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {  # type: ignore[misc]
+        "log_mean": constraints.real_vector,
+        "log_concentration": constraints.real,
+    }
     # Given, where other families compute them.
     log_mean: Tensor = None  # type: ignore[assignment]
     log_concentration: Tensor = None  # type: ignore[assignment]
@@ -108,10 +115,30 @@ class NormalSticks(SimplexDistribution):
         noise = mean.new_empty(*sample_shape, *mean.shape)
         with drawing(noise.device) as generator:
             noise.normal_(generator=generator)
-        z = mean + deviation * noise
-        left = pad(logsigmoid(-z).cumsum(-1), (1, 0))
-        logs = pad(logsigmoid(z), (0, 1)) + left
-        return logs.gather(-1, sticks.order.argsort(-1).expand_as(logs))
+        return sticks.log_probs(mean + deviation * noise)
+
+    @property
+    def mode(self) -> Tensor:
+        r"""Where the density is largest, ``(N, C)``.
+
+        The density is a product over sticks, of which the k-th has the factor
+
+        .. math:: N(z_k \mid m_k, s_k^2)\, v_k^{-1} (1 - v_k)^{-c}, \qquad c = C - k
+
+        Its logarithm bends upwards only where :math:`v (1 - v) > 1 / ((c + 1) s^2)`, so that it has
+        at most one maximum on either side of there, and bisection finds both.
+        """
+        sticks = self.sticks
+        m, s2 = sticks.of.mean, sticks.deviation.square()
+        c = torch.arange(m.shape[-1], 0, -1, dtype=m.dtype, device=m.device)
+        edge = 2 * (1 - 4 / ((c + 1) * s2)).clamp(0.0, 1 - 1e-15).sqrt().atanh()
+        left = _falling_root(m, s2, c, (m - s2).minimum(-edge), -edge)
+        right = _falling_root(m, s2, c, edge, (m + c * s2).maximum(edge))
+        height = [
+            -0.5 * (z - m).square() / s2 + softplus(-z) + c * softplus(z) for z in (left, right)
+        ]
+        best = torch.where(height[0] > height[1], left, right)
+        return sticks.log_probs(best).exp().to(self.log_mean.dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
         r"""Log density at points ``(..., N, C)``, in nats, computed in float64.
@@ -122,6 +149,7 @@ class NormalSticks(SimplexDistribution):
 
         Zeros are raised to the smallest normal number.
         """
+        check_point(value)
         sticks = self.sticks
         logs = value.double().clamp_min(torch.finfo(torch.float64).tiny).log()
         logs = logs.expand(torch.broadcast_shapes(logs.shape, self.batch_shape + self.event_shape))
@@ -160,6 +188,12 @@ class Sticks(NamedTuple):
     of: TabulatedLogit
     """What each logit says of its share."""
 
+    def log_probs(self, z: Tensor) -> Tensor:
+        """Logarithms of class probabilities ``(..., N, C)`` at logits ``(..., N, C - 1)``."""
+        left = pad(logsigmoid(-z).cumsum(-1), (1, 0))
+        logs = pad(logsigmoid(z), (0, 1)) + left
+        return logs.gather(-1, self.order.argsort(-1).expand_as(logs))
+
 
 def broken(log_mean: Tensor, log_concentration: Tensor) -> Sticks:
     """The sticks with this mean ``(N, C)`` and, by their deviations, log alpha_0 ``(N,)``."""
@@ -187,6 +221,15 @@ def broken(log_mean: Tensor, log_concentration: Tensor) -> Sticks:
             own = own + wanted - whole(deviation)
     of = tabulated_logit(logit, deviation)
     return Sticks(order, deviation.exp(), left[:, :-1].log(), logit, of)
+
+
+def _falling_root(m: Tensor, s2: Tensor, c: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Where the slope of the log density of a logit is 0, between ends where it falls."""
+    for _ in range(HALVINGS):
+        z = 0.5 * (low + high)
+        rises = (c + 1) * z.sigmoid() - 1 > (z - m) / s2
+        low, high = torch.where(rises, z, low), torch.where(rises, high, z)
+    return low
 
 
 def _variances(h: Tensor, logit: Tensor, log_deviation: Tensor) -> Tensor:
