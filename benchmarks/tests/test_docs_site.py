@@ -33,7 +33,7 @@ BESIDE = [*ROOT.glob("*.md"), DOCS / "README.md", *ROOT.glob("tutorials/*.md")]
 NOTEBOOKS = sorted(ROOT.glob("tutorials/*.ipynb"))
 #: What an example may import and a user need not have.
 OPTIONAL = (
-    *("arviz", "laplace", "mapie", "onnxruntime", "polyagamma", "pymc"),
+    *("arviz", "laplace", "lightning", "mapie", "onnxruntime", "polyagamma", "pymc"),
     *("jax", "numpyro", "torchmetrics"),
     *("mlflow", "tensorboard", "wandb"),
     "alembic",  # mlflow-skinny has no store without it

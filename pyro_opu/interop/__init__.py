@@ -8,7 +8,7 @@ from pyro_opu.interop.arviz import summary, to_inference_data
 __all__ = ["summary", "to_inference_data"]
 
 #: Modules that are imported when first asked for, as the packages that they need are.
-_LATER = ["scikit_learn"]
+_LATER = ["lightning", "scikit_learn"]
 
 
 def __getattr__(name: str) -> Any:

@@ -42,6 +42,7 @@ from pyro_opu.predictive.student_file import (
     tensors_of,
 )
 from pyro_opu.predictive.with_bound import WithBound
+from pyro_opu.predictive.with_hub import WithHub
 from pyro_opu.predictive.with_novelty import WithNovelty
 from pyro_opu.predictive.with_watch import WithWatch
 from pyro_opu.rng import full_precision, preserve_rng
@@ -54,7 +55,9 @@ OF_MODULE = {"cpu", "cuda", "double", "eval", "float", "parameters", "state_dict
 _RESHAPE = "Reshape it, or distill a student for such inputs."
 
 
-class OnePassPredictive(Printed, WithNovelty, WithBound, WithWatch, LikeTeacher, LikePredictive):
+class OnePassPredictive(
+    Printed, WithHub, WithNovelty, WithBound, WithWatch, LikeTeacher, LikePredictive
+):
     r"""A drop-in for :class:`pyro.infer.Predictive` that runs one forward pass.
 
     ``fast(x)`` gives the keys, shapes and dtypes of the ``Predictive`` it replaces: S draws of the

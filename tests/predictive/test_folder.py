@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import shutil
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from pyro_opu import OnePassPredictive, distill, fidelity
+from pyro_opu import OnePassPredictive, PredictiveGuide, distill, fidelity
 from pyro_opu.predictive.folder import model_card
 
 pytestmark = pytest.mark.usefixtures("brief")
@@ -162,3 +166,67 @@ def test_text_of_a_card_stays_in_its_place(fast: OnePassPredictive) -> None:
     assert fenced == ["text\n````\n# F\n"]
     headings = [line for line in body.splitlines() if line.startswith("#")]
     assert [line for line in headings if "Injected" in line or line == "# H"] == []
+
+
+class Hub:
+    """The calls of huggingface_hub, on folders of this machine."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def HfApi(self, token: str | None) -> Hub:  # noqa: N802
+        return self
+
+    def create_repo(self, repo_id: str, *, private: bool | None, exist_ok: bool) -> SimpleNamespace:
+        (self.root / repo_id).mkdir(parents=True, exist_ok=exist_ok)
+        return SimpleNamespace(repo_id=repo_id)
+
+    def upload_folder(
+        self, *, repo_id: str, folder_path: str, revision: str | None, commit_message: str
+    ) -> str:
+        shutil.copytree(folder_path, self.root / repo_id, dirs_exist_ok=True)
+        return f"https://hub/{repo_id}/commit/{revision}"
+
+    def snapshot_download(self, name: str, *, allow_patterns: list[str], **where: Any) -> str:
+        cache = self.root / "cache"
+        cache.mkdir()
+        for path in (self.root / name).iterdir():  # downloads are links into a store
+            assert any(path.match(pattern) for pattern in allow_patterns)
+            (cache / path.name).symlink_to(path)
+        return str(cache)
+
+
+def test_a_hub_has_the_folder_and_gives_it_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guide = PredictiveGuide.for_inputs(torch.randn(9, 4), 3)
+    fast, x = OnePassPredictive(guide, (4,), 3), torch.randn(5, 4)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", Hub(tmp_path))
+    assert fast.push_to_hub("me/iris", revision="v1") == "https://hub/me/iris/commit/v1"
+    fast.save_pretrained(tmp_path / "own")
+    names = {"model.safetensors", "config.json", "README.md"}
+    for folder in (tmp_path / "me" / "iris", tmp_path / "own"):
+        assert {path.name for path in folder.iterdir()} == names
+    for name in ("me/iris", tmp_path / "own"):
+        again = OnePassPredictive.from_pretrained(name)
+        assert torch.equal(again.dirichlet(x).concentration, fast.dirichlet(x).concentration)
+
+
+def test_a_hub_is_asked_as_its_package_wants() -> None:
+    """The calls that stand in for it take what the package takes."""
+    hub = pytest.importorskip("huggingface_hub")
+    for real, ours in (
+        (hub.HfApi.create_repo, Hub.create_repo),
+        (hub.HfApi.upload_folder, Hub.upload_folder),
+    ):
+        assert set(inspect.signature(ours).parameters) <= set(inspect.signature(real).parameters)
+    taken = inspect.signature(hub.snapshot_download).parameters
+    assert {"revision", "token", "cache_dir", "allow_patterns"} <= set(taken)
+    for name in ("save_pretrained", "push_to_hub", "from_pretrained"):
+        assert hasattr(hub.ModelHubMixin, name) and hasattr(OnePassPredictive, name)
+
+
+def test_without_the_package_a_hub_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ImportError, match=r"pyro-opu\[hub\]"):
+        OnePassPredictive.from_pretrained("me/iris")
