@@ -20,6 +20,7 @@ from packaging.version import Version
 #: the same at all versions.
 TESTS = [
     *("tests/test_public_api.py", "tests/distributions/test_every_answer.py", "tests/export"),
+    "tests/distributions/test_conventions.py",
     "tests/guides/test_every_guide.py::TestEveryGuide::test_state_and_description_make_it_again",
     "tests/guides/test_plug_in.py::test_a_file_of_it_needs_no_code_of_the_model",
     "tests/metrics/test_distances.py::test_two_classes_agree_with_scipy_and_with_the_assignment",
@@ -55,7 +56,9 @@ def bounds() -> Iterator[tuple[str, Version]]:
 def main(which: str) -> int:
     print("Python", platform.python_version(), *(f"{name} {version(name)}" for name in SHOWN))
     if which == "lowest":
-        higher = {name for name, bound in bounds() if Version(version(name)) != bound}
+        # Without the end of a build, as in 2.10.0+cpu.
+        found = {name: Version(Version(version(name)).public) for name, _ in bounds()}
+        higher = {name for name, bound in bounds() if found[name] != bound}
         assert not higher, f"no test is run at the lowest versions of {higher}"
     elif which == "newest":
         assert Version(version("arviz")) >= Version("1")
