@@ -21,29 +21,28 @@ def number_kept(rows: int) -> int:
     return count if count >= tuned.KEPT_FEWEST else 0
 
 
-def keep_apart(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows that only the student's bound sees, and all others.
+def keep_apart(x: Tensor, keep: bool = True) -> tuple[Tensor, Tensor]:
+    """Rows that only the student's bound sees, if any are kept, and all others in random order.
 
     The same rows whatever the seed: a student that begins at an earlier one of the same x has been
     taught at none of them. Few rows keep none, as too few for a level of .95 would be of no use.
+    The order is random, so that the first rows, which judge, set up or calibrate, speak for all.
     """
-    count = number_kept(len(x))
-    if not count:
-        return x[:0], x
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0)).to(x.device)
-    return x[order[:count]], x[order[count:].sort().values]
+    count = number_kept(len(x)) if keep else 0
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
+    others = order[count:][torch.randperm(len(x) - count)]
+    return x[order[:count].to(x.device)], x[others.to(x.device)]
 
 
 def hold_out(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows for validation, chosen at random, and the rows to teach at."""
+    """Rows for validation, and the rows to teach at, of rows in random order."""
     if len(x) < 4:
         raise ArgumentError(
             "`x` must hold at least 4 transfer inputs, some to teach and some to judge by; got "
             f"{len(x)}. More inputs need no labels."
         )
-    order = torch.randperm(len(x)).to(x.device)
     count = min(tuned.HELD_OUT_MOST, max(2, round(tuned.HELD_OUT_SHARE * len(x))))
-    return x[order[:count]], x[order[count:]]
+    return x[:count], x[count:]
 
 
 def label_rows(

@@ -31,7 +31,7 @@ class Run:
     """What a run has beside its plan.
 
     Attributes:
-        inputs: The transfer inputs that teach, judge and calibrate.
+        inputs: The transfer inputs that teach, judge and calibrate, in random order.
         kept: Those that only the student's bound sees, maybe none.
         stream: A loader's, of which these are the first window.
         random: Random numbers of the run, and its seed.
@@ -110,8 +110,9 @@ def run_of(
         inputs, stream = as_transfer_inputs(x, source, seed, ranks)
         target = ranks.device(torch.device(inputs.tensor.device if device is None else device))
         random = RandomStream(seed, target)
-        kept, taught = keep_apart(inputs.tensor) if keep else (inputs.tensor[:0], inputs.tensor)
-        inputs, progress = Inputs(taught, inputs.form), progress and ranks.first
+        with random.borrowed():
+            kept, others = keep_apart(inputs.tensor, keep)
+        inputs, progress = Inputs(others, inputs.form), progress and ranks.first
         yield Run(inputs, kept, stream, random, target, ranks, saved, progress, callback, clock)
 
 

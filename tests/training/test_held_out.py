@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.parts import Outcome
-from pyro_opu.training.held_out import label_rows
+from pyro_opu.training.held_out import hold_out, keep_apart, label_rows
 from pyro_opu.training.tuned import VALIDATION_NUMBERS
 
 HELD_OUT = torch.zeros(512, 1)
@@ -90,3 +90,18 @@ def test_as_many_inputs_as_there_is_time_for(held: int | None) -> None:
     assert tuple(found.draws.shape[:2]) == (1000, 112) == (1000, len(found.x))
     rows = found.x.flatten().sort().values  # spread over all
     assert len(rows.unique()) == 112 and rows.diff().max() <= 32 and rows[0] == 0
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_sorted_rows_are_judged_and_calibrated_at_all_of_them(keep: bool) -> None:
+    """Either takes first rows, which would be the least ones."""
+    x = torch.arange(4000.0)[:, None]
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        kept, others = keep_apart(x, keep)
+    some, rest = hold_out(others)
+    for rows in (some, rest, others[:500]):
+        assert abs(rows.mean() - 2000) < 250  # five deviations of the mean of 500
+    assert torch.equal(torch.cat([kept, some, rest]).flatten().sort().values, x.flatten())
+    assert len(kept) == (400 if keep else 0)
+    assert rest.data_ptr() == others[len(some) :].data_ptr()  # both are views: one copy in all
