@@ -36,9 +36,9 @@ class Clock:
     @property
     def telling(self) -> float:
         """Seconds of a call that tell its pace."""
-        return (
-            max(tuned.TELLING, tuned.TELLING_SHARE * self.seconds) if self.runs else tuned.TELLING
-        )
+        if not self.runs:
+            return tuned.TELLING_AT_EASE
+        return max(tuned.TELLING, tuned.TELLING_SHARE * self.seconds)
 
     @property
     def spent(self) -> float:
@@ -103,8 +103,9 @@ def pace(
 ) -> float:
     """Seconds a row that a call takes, by calls at ever more rows, from so many on.
 
-    Until one takes so long that it is ``telling``. What takes no second is called twice, since the
-    first call of anything is slow.
+    Until one takes so long that it is ``telling``, and no longer gains by more rows: a call that
+    takes as long at 16 rows as at 256 says nothing of a row at 16. What takes no second is called
+    twice, since the first call of anything is slow.
     """
 
     def taken(rows: int) -> float:
@@ -114,11 +115,13 @@ def pace(
             torch.cuda.synchronize(device)
         return time.perf_counter() - begun
 
+    before = math.inf
     while True:
         rows = min(rows, most)
         found = taken(rows)
         if found < 1.0:
             found = min(found, taken(rows))
-        if found >= telling or rows == most:
+        gains = found / rows < tuned.GAINS * before
+        if rows == most or found >= (tuned.AFFORDED if gains else 1.0) * telling:
             return found / rows
-        rows *= 4
+        before, rows = found / rows, 4 * rows

@@ -142,9 +142,13 @@ WITNESS_RATE, WITNESS_WARM = 1e-3, 150
 
 # Seconds. Test: tests/training/test_clock.py ------------------------------------------------------
 
-#: Rows of the first call whose pace is taken; seconds of a call that tell it, at least, and their
-#: share of those that are given. Labels look 25 times as dear by two rows as they are.
-FIRST_ROWS, TELLING, TELLING_SHARE = 16, 0.03, 0.005
+#: Rows of the first call whose pace is taken; seconds of a call that tell it, at least, their share
+#: of those that are given, and those where none are. Labels look 25 times as costly by two rows as
+#: they are, and by 16 those of a posterior that draws 650 weights anew in every call 13 times.
+FIRST_ROWS, TELLING, TELLING_SHARE, TELLING_AT_EASE = 16, 0.03, 0.005, 0.1
+#: A call at four times the rows gains if a row takes less than this share of what it took; as many
+#: times as long as is telling may be spent on it.
+GAINS, AFFORDED = 0.6, 3.0
 #: Inputs, at most, between two looks at the clock while they are labelled to judge.
 TIMED_ROWS = 16
 #: Of seconds that are given, the shares of labels that judge, that calibrate and that bound, each,

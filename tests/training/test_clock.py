@@ -48,6 +48,16 @@ def test_the_pace_is_taken_where_a_call_takes_long_enough(now: Now) -> None:
     assert asked == [16, 16, 64, 64] and pace(call, 3, CPU) == pytest.approx(0.001, rel=1e-6)
 
 
+@pytest.mark.parametrize("once", [0.01, 0.04, 0.08])
+def test_what_a_call_costs_whatever_its_rows_is_not_a_row_s(now: Now, once: float) -> None:
+    """Draws of a guide are made once for all rows; a row itself takes a tenth of a millisecond."""
+
+    def call(rows: int) -> None:
+        now.seconds += once + 1e-4 * rows
+
+    assert pace(call, 256, CPU) <= 1e-4 + 1.01 * once / 256
+
+
 def test_as_many_rows_as_a_share_of_the_seconds(now: Now) -> None:
     x = torch.arange(1000.0)[:, None]
 
