@@ -70,14 +70,14 @@ def distill(
         >>> fast.uncertainty(torch.randn(4, 2)).epistemic.shape  # in nats
         torch.Size([4])
 
-    What is learned is a student :math:`\mathrm{Dir}(\alpha(x))`, or another law of class
+    What is learned is a student :math:`\mathrm{Dir}(\alpha(x))`, or another distribution of class
     probabilities, of a teacher :math:`p(\pi|x,D)`.
 
     Without a ``loss`` the student is fitted in closed form, without a critic: cross-entropy for h,
     moment matching for g. With one this is the warm start, nine tenths of the steps, and the
     objective refines it, unless it is already nearer to the posterior than the judging draws are.
     The best iterate on held-out transfer inputs is kept, and its moments are read as the nearer
-    law, Dirichlet or normal sticks. ``print(fast.report)`` says what was learnt, spent and kept.
+    distribution, Dirichlet or normal sticks. ``print(fast.report)`` says what was learnt and spent.
 
     A teacher whose held draws have not mixed is reported first (:func:`~pyro_opu.mixing`). No
     labels are needed; the transfer policy makes inputs around and away from ``x`` too.
@@ -119,7 +119,7 @@ def distill(
             moments for g of a Dirichlet, likelihood and then energy distance of a mixture or
             another density. Or "wasserstein", "moments", "energy", "likelihood", "cross_entropy",
             "endd", "proxy", or an :class:`~pyro_opu.Objective`; for a regressor "moments" or
-            "crps". "wasserstein" also learns the witness of joint laws, with guide="joint".
+            "crps". With guide="joint", "wasserstein" learns a witness of joint distributions too.
         transfer: A transfer policy; by default one for tables or for images, which is refused
             where a column of ``x`` is an index to the model.
         start: An earlier student of the same inputs and outcome, to begin at when the posterior has

@@ -115,9 +115,9 @@ class Choice(ABC):
     def teach_as(  # noqa: B027 - most guides have one law
         self, guide: nn.Module, held_out: Any
     ) -> None:
-        """Let a guide that may choose answer with the law of the draws while a critic teaches it.
+        """Let a guide that may choose answer with the draws' family while a critic teaches it.
 
-        A closed form teaches moments, which all laws share; a critic looks at the shape.
+        A closed form teaches moments, which all distributions share; a critic looks at the shape.
         """
 
     def recalibrates(self, guide: nn.Module) -> bool:
@@ -127,9 +127,9 @@ class Choice(ABC):
     def calibration(self, guide: nn.Module, inputs: Any, law_is_open: bool) -> dict[str, Any]:
         """What to add to the guide's log concentration, as "shift", and how it was found.
 
-        Where the law of the answers is open, also the "law" that is nearest with its moments.
+        Where the distribution of answers is open, also the "law" that is nearest with its moments.
         """
         return {"shift": 0.0}
 
     def recalibrate(self, guide: nn.Module, found: Mapping[str, object]) -> None:  # noqa: B027 - not without concentration
-        """Add the shift to the guide's log concentration, and let it answer with the law."""
+        """Add the shift to the guide's log concentration, and set how its moments are read."""

@@ -70,7 +70,7 @@ class ChoiceOfClasses(Choice):
     begins_at_networks: ClassVar[bool] = True
 
     def describe(self, held_out: ClassJudge) -> dict[str, Any]:
-        """``{"misfit"}``, what the best law by two moments leaves."""
+        """``{"misfit"}``, what the best distribution by two moments leaves."""
         return {"misfit": lack_of_fit(held_out)}
 
     def beginning(
@@ -98,7 +98,7 @@ class ChoiceOfClasses(Choice):
         start: Start = SCRATCH,
         form: Form = PLAIN,
     ) -> nn.Module:
-        """By default two moments, or a mixture where no law fits; on the teacher's network."""
+        """By default two moments, or a mixture where none fits; on the teacher's network."""
         log_concentration = log_concentration_of(held_out)
         given = Inputs(x, form)
 

@@ -52,7 +52,7 @@ class FromNoise:
 
 
 class PointMeasures(SimplexMeasures):
-    """Measures of points that stand for a law whose density is unknown."""
+    """Measures of points that stand for a distribution whose density is unknown."""
 
     @property
     def differential_entropy(self) -> Tensor:
@@ -62,7 +62,7 @@ class PointMeasures(SimplexMeasures):
 
 
 class Implicit(Empirical):
-    r"""What a network makes of noise: any law of class probabilities that can be drawn from.
+    r"""What a network makes of noise: any distribution of class probabilities with draws.
 
     .. math:: \pi = G(x, \epsilon), \qquad \epsilon \sim N(0, I_D)
 
@@ -110,7 +110,7 @@ class Implicit(Empirical):
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor]) -> Any:
-        """The law that the fixed points alone make: its draws are chosen from them at random."""
+        """The distribution of the fixed points alone: its draws are chosen from them at random."""
         found, points = cls.__new__(cls), tensors["log_points"]
         TorchDistribution.__init__(found, points.shape[1:-1], points.shape[-1:], False)
         found.source, found.log_points = None, points

@@ -45,7 +45,7 @@ TABLE_NODES, TABLE_REACH, NEWTON = 64, 9.0, 8
 
 
 def normal_rule(like: Tensor, count: int = NODES, reach: float = REACH) -> tuple[Tensor, Tensor]:
-    """Nodes and weights ``(count,)`` of the trapezoidal rule for a standard normal law."""
+    """Nodes and weights ``(count,)`` of the trapezoidal rule for a standard normal distribution."""
     nodes = torch.linspace(-reach, reach, count, dtype=like.dtype, device=like.device)
     return nodes, (-0.5 * nodes.square()).softmax(0)
 
@@ -58,7 +58,7 @@ def averaged_logit(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
         \alpha_0 = \frac{\mathbb{E}\,\sigma(z)(1 - \sigma(z))}{\operatorname{Var} \sigma(z)}, \qquad
         z \sim N(m, v)
 
-    by the trapezoidal rule, which converges exponentially for a normal law. It is done on the side
+    by the trapezoidal rule, which converges exponentially for a normal. It is done on the side
     where :math:`\bar p \le 1/2`, so that small probabilities and variances keep their digits.
 
     Args:

@@ -255,7 +255,7 @@ def _check_lines(numbers: _Read, x: Tensor, floats: list[int]) -> int:
 def _moments(heads: Tensor, numbers: _Read) -> tuple[Tensor, Tensor]:
     """Mean ``(g, A, F + 1)`` and factor ``(g, F + 1, A, F + 1)`` of coefficients, in float64.
 
-    A log deviation that no input changes is given its mean square, whatever its law.
+    A log deviation that no input changes is given its mean square, whatever its distribution.
     """
     mean = heads.mean(0)
     centred = (heads - mean).movedim(0, -2)  # (g, A, S, F + 1)

@@ -202,7 +202,7 @@ class PredictiveGuide(nn.Module):
         self._shifted = True
 
     def read_as(self, law: Law) -> None:
-        """Answer with the law of the same mean and summed variance: "dirichlet" or "sticks".
+        """Answer with another distribution of these moments: "dirichlet" or "sticks".
 
         Raises:
             ValueError: another name.

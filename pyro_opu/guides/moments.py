@@ -35,9 +35,9 @@ class MomentsTrunk(NetworkTrunk):
 
     with a 1 last in :math:`\phi`, and mean and covariance of the draws of the head. The small
     network reads :math:`\operatorname{arsinh} \phi, \operatorname{arsinh} m, \log v` and
-    :math:`\kappa`, the logits that a normal law averages to, which stands in the place of
+    :math:`\kappa`, the logits that a normal distribution averages to, which stands in the place of
     :math:`\phi`. Two classes have one logit, the second's less the first's; :math:`\kappa` is then
-    exact, and :math:`\log \alpha_0` of the normal law stands beside it
+    exact, and :math:`\log \alpha_0` of the normal distribution stands beside it
     (:func:`~pyro_opu.distributions.normal_logits.averaged_logit`).
 
     Args:

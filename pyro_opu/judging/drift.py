@@ -6,7 +6,7 @@ The rank of a new row's score among those of all rows so far, kept ones and stre
     p_t = (\#\{i : s_i > s_t\} + u_t\, \#\{i : s_i = s_t\}) / n_t, \quad u_t \sim U(0, 1),
 
 a row being equal to itself. If the stream is like the kept rows, so that all orders are equally
-likely, these are independent and uniform, whatever the law of the scores and however few rows were
+likely, these are independent and uniform, however scores are distributed and however few rows were
 kept: how well these know it is in the ranks. Gamblers bet that they are not. Each stakes a share s
 of its capital on an interval I, and begins at a time of its own, whose prior weights are
 :math:`S_{t-1} - S_t`:
@@ -84,7 +84,7 @@ def counted(scores: np.ndarray, edges: np.ndarray | Sequence[float] = LEVELS) ->
 
 
 class Evidence:
-    """The evidence that one score has changed its law, row by row.
+    """The evidence that one score has changed its distribution, row by row.
 
     Args:
         found: What :func:`counted` gave.

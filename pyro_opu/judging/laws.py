@@ -1,4 +1,4 @@
-"""Which law the draws at held-out inputs are nearest to, and with which concentration."""
+"""Which distribution the draws at held-out inputs are nearest to, and with which concentration."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def log_concentration_of(inputs: ClassJudge) -> float:
 
 @torch.no_grad()
 def lack_of_fit(held_out: ClassJudge) -> float:
-    r"""What the best law by two moments leaves of every input, as a share of the draws' spread.
+    r"""What the best distribution by two moments leaves of an input, as a share of the spread.
 
     .. math::
         \min_q \sum_x D\big(p(\pi|x),\, q(\pi \mid h^*(x), \alpha_0^*(x))\big) \Big/
@@ -65,7 +65,7 @@ def lack_of_fit(held_out: ClassJudge) -> float:
 
 
 def _left_by_laws(held_out: ClassJudge) -> list[Tensor]:
-    """What each law leaves of every input ``(N,)``, fitted on half of the draws."""
+    """What each distribution leaves of every input ``(N,)``, fitted on half of the draws."""
     fit, judge = held_out.draws[::2], held_out.draws[1::2]
     judges, best = Marginals(judge), moment_matched(fit.mean(0), moment_concentration(fit))
     with seeded(0):
@@ -79,7 +79,7 @@ def _spread(held_out: ClassJudge) -> float:
 
 @torch.no_grad()
 def law_of_draws(held_out: ClassJudge) -> Law:
-    """The law that the draws are nearer to with their own moments, as in :func:`nearer_law`."""
+    """The distribution that is nearer to the draws by their own moments, as :func:`nearer_law`."""
     if len(held_out.draws) < FEWEST_DRAWS:
         return "dirichlet"
     exact, *other = _left_by_laws(held_out)
@@ -103,7 +103,7 @@ def both_laws(dirichlet: PredictiveDirichlet) -> list[SimplexDistribution]:
 
 @torch.no_grad()
 def nearer_law(guide: nn.Module, inputs: ClassJudge) -> dict[str, Any]:
-    """:func:`calibrating_shift` of the law that is nearest with the guide's moments as they are.
+    """:func:`calibrating_shift` of the distribution that is nearest with the guide's moments.
 
     Sticks must be nearer than the Dirichlet by more than three standard errors (over inputs), and
     than a share `LEVEL` of the draws' spread: where it is level the Dirichlet has closed forms.
@@ -125,12 +125,12 @@ def nearer_law(guide: nn.Module, inputs: ClassJudge) -> dict[str, Any]:
 def calibrating_shift(guide: nn.Module, inputs: ClassJudge) -> dict[str, Any]:
     r"""What to add to g: towards the teacher's mean mutual information, as far as it brings near.
 
-    A law with the teacher's second moments can have more mutual information than the teacher. Its
+    With the teacher's second moments, mutual information can be more than the teacher's. Its
     mean over inputs falls with the shift, so bisection finds the one to ask for. With all of it the
     second moments may be as wrong as mutual information was without: the part is taken that leaves
     the least mean energy distance to the teacher's draws, none if none is nearer. The distance of a
     Dirichlet is exact (:func:`.distance_from_dirichlet`): noise of samples is more than the
-    differences. Other laws are compared on the same noise.
+    differences. Other distributions are compared on the same noise.
 
     Args:
         guide: The student.
@@ -179,7 +179,7 @@ def _calibrated(
 
 
 def _shifted(student: Any, shift: float) -> SimplexDistribution:
-    """The same law with another concentration."""
+    """The same distribution with another concentration."""
     tensors = student.as_tensors()
     answer: SimplexDistribution = student.from_tensors(
         {**tensors, "log_concentration": tensors["log_concentration"] + shift}
@@ -188,7 +188,7 @@ def _shifted(student: Any, shift: float) -> SimplexDistribution:
 
 
 def _fewer(inputs: ClassJudge) -> ClassJudge:
-    """As many of the draws as a law is chosen and shifted by, at least two."""
+    """As many of the draws as a distribution is chosen and shifted by, at least two."""
     step = max(1, min(inputs.draws.numel() // DISTANCE_NUMBERS, len(inputs.draws) // 2))
     return ClassJudge(inputs.x, inputs.draws[::step])
 
@@ -196,7 +196,7 @@ def _fewer(inputs: ClassJudge) -> ClassJudge:
 def distances(inputs: ClassJudge, answer: SimplexDistribution, numbers: int) -> Tensor:
     """Energy distance of an answer from the draws, ``(N,)``: exact of a Dirichlet.
 
-    The distance of another law is taken from draws of it, as many as make so many numbers.
+    The distance of another distribution is taken from draws of it, as many as make so many numbers.
     """
     if isinstance(answer, PredictiveDirichlet):
         exact = distance_from_dirichlet(answer.concentration, inputs.draws)

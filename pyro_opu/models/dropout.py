@@ -34,7 +34,7 @@ class DropoutGuide:
     with the network's own rates :math:`\pi_l` (eqs. 23-24 of Li 2022; Gal and Ghahramani 2016).
     Dropping rows drops units; dropout of the inputs drops columns of the first layer. Draws are
     distributed as the network's in training mode, each mask shared by all rows of ``x``.
-    ``as_teacher(network)`` has the same law and holds masks instead of weights, which take 1 GB for
+    ``as_teacher(network)`` draws alike and holds masks instead of weights, which take 1 GB for
     500 draws of a 784-400-400-10 network.
 
     Trained by an ELBO this is dropout with the l2 term of :func:`dropout_l2`; the rest of the

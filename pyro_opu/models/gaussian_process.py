@@ -149,7 +149,7 @@ def gaussian_process(
     the nearest to that of the whole process (Hensman et al. 2015). Without ``y``, the site "f"
     ``(1, N)`` or ``(C, N)`` is drawn given v, and "obs" given f, anew for every posterior draw. Up
     to ``joint_rows`` inputs f is joint over them; beyond, inputs are independent given v. Every
-    single input has the same law either way, but for a jitter of 1e-4 of the prior variance (1e-8
+    single input has the same draws, but for a jitter of 1e-4 of the prior variance (1e-8
     in float64); ``joint_rows=0`` is faster where only single inputs matter.
 
     Args:

@@ -26,7 +26,7 @@ class EnergyDistance(Objective):
 
     With the l1 ground metric it is the sum of the distances of single numbers: it costs a sort, and
     says nothing of what they have in common, such as a curve that all draws are on. With "l2" it is
-    zero for the same joint law alone, and compares all pairs of draws.
+    zero for the same joint distribution alone, and compares all pairs of draws.
 
     Args:
         num_samples: Student draws per input.

@@ -1,11 +1,11 @@
-r"""Distances between joint laws: of what draws say of all inputs of a group together.
+r"""Distances between joint distributions: of what draws say of all inputs of a group together.
 
 Draws at G groups of k inputs are ``(S, G, k, K)``, and a point is what one draw says of a whole
 group, k K numbers: class probabilities on a product of k simplices, or numbers of a real y. The
 ground metric is Euclidean there. (The l1 metric would see each number by itself: its energy
 distance is the sum of those of the marginals, and is zero for draws that are independent between
 inputs.) Neither distance depends on the order of the inputs of a group, and a group of one input
-has the distance between marginal laws.
+has the distance between marginal distributions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["JointWitness", "joint_energy", "joint_slope"]
 
 
 def joint_energy(student: Tensor, teacher: Tensor) -> Tensor:
-    r"""Energy distance ``(G,)`` between joint laws, zero where these are equal and only there.
+    r"""Energy distance ``(G,)`` between joint distributions, zero only where these are equal.
 
     .. math::
         2\,\mathbb{E}\|\pi - \pi'\|_2 - \mathbb{E}\|\pi - \tilde\pi\|_2

@@ -165,7 +165,7 @@ class Part(ABC):
 
     @abstractmethod
     def marginal(self, draws: Tensor, source: FromNoise) -> Any:
-        """The law of draws that noise makes, by those at the fixed noise ``(P, n, width)``."""
+        """The distribution of draws made of noise, by those at fixed noise ``(P, n, width)``."""
 
     @abstractmethod
     def observed(self, draws: Tensor, trials: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -57,10 +57,10 @@ def cure(fns: Mapping[str, Distribution]) -> str:
             return "It has no class probabilities; distill and fidelity take it as it is."
         if own_members(type(base)):
             return (
-                f"The parameters of {type(base).__name__} do not say its law: give it a `sample` "
-                "and a `log_prob` that agree where it has classes, `mean` and `variance` of its "
-                "own where its values are numbers, or take a distribution of Pyro, such as "
-                "ZeroInflatedPoisson."
+                f"The parameters of {type(base).__name__} do not say how it draws: give it "
+                "a `sample` and a `log_prob` that agree where it has classes, `mean` and "
+                "`variance` of its own where its values are numbers, or take a distribution of "
+                "Pyro, such as ZeroInflatedPoisson."
             )
         if isinstance(base, dist.Multinomial):
             return "Observe each trial in a row of its own, as Categorical, or each class's count."
@@ -103,7 +103,7 @@ def check_law(fn: Distribution, site: str) -> None:
 
 
 def warn_of_moments(fn: Distribution, site: str) -> None:
-    """Say that of a law of another shape the mean and the variance are learnt."""
+    """Say that of a distribution of another shape the mean and the variance are learnt."""
     base = unwrap(fn)
     if kind_of(fn) is RealPart and not is_known(base, NORMAL):
         warn_user(

@@ -30,7 +30,7 @@ def of_counts(fn: Distribution) -> bool:
 
 
 def has_moments(fn: Distribution) -> bool:
-    """Whether it is of one number, a law whose mean and variance are finite and are its own."""
+    """Whether it is of one number, and its mean and variance are finite and its own."""
     base = unwrap(fn)
     if site_kind(fn) is not None:
         return False
@@ -50,7 +50,7 @@ def _least(base: Any) -> Any:
 
 
 def has_own_moments(fn: Distribution) -> bool:
-    """Whether mean and variance are of the law that is drawn, not of a parent's."""
+    """Whether mean and variance are of the distribution that is drawn, not of a parent's."""
     own = own_members(type(fn))
     if own & _DRAWN and not {"mean", "variance"} <= own:
         return False

@@ -24,7 +24,7 @@ __all__ = ["observed_by"]
 #: Rows that tell how many trials there are, or which column of the inputs says so.
 TOLD = 1024
 #: What a site of one label, and of one real y, may be, in words.
-_REAL = "a real number, Normal or of another law with a mean and a variance"
+_REAL = "a real number, Normal or of another distribution with a mean and a variance"
 
 
 def observed_by(program: Program, x: Tensor, site: str | None) -> tuple[Outcome, dict[str, int]]:
@@ -106,8 +106,8 @@ def _not_one(fits: list[str], found: dict[str, Any], real: bool) -> ValueError:
             f"none. Pass site='{fits[0]}', or another of them."
         )
     return ArgumentError(
-        f"`source`'s model must have an observed site that is {ALLOWED}, a real number or a count "
-        "of any law with a mean and a variance; the sites that the posterior does not fix are "
+        f"`source`'s model must have an observed site that is {ALLOWED}, a real number, or a count "
+        "with a mean and a variance; the sites that the posterior does not fix are "
         f"{described_all(found)}. {cure(found)}"
     )
 

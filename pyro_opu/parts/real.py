@@ -123,7 +123,7 @@ class RealPart(MomentPart):
 
     @classmethod
     def takes(cls, fn: Distribution) -> bool:
-        """A normal, or another law of numbers that has a mean and a variance."""
+        """A normal, or another distribution of numbers that has a mean and a variance."""
         return is_known(unwrap(fn), NORMAL) or (has_moments(fn) and not of_counts(fn))
 
     def marginal(self, draws: Tensor, source: FromNoise) -> PredictiveNormalMixture:
@@ -162,7 +162,7 @@ class RealPart(MomentPart):
 
 @dataclass(frozen=True)
 class CountPart(MomentPart):
-    """A count at every input, or several, of any law with a mean and a variance.
+    """A count at every input, or several, of any distribution with a mean and a variance.
 
     A head's outputs are the logarithms of the mean, of the aleatoric variance over the mean, and of
     the epistemic variance over the mean squared.

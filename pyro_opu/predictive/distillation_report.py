@@ -169,7 +169,7 @@ class DistillationReport(Printed, dict[str, Any]):
         """The numbers of a student whose draws are joint over inputs."""
         found = self["joint"]
         near = (
-            "functions of the teacher's joint law, not its own one for one"
+            "functions of the teacher's joint distribution, not its own one for one"
             if found.get("waves")
             else f"{found['kl']:.2g} from the teacher's, which are {found['kl_between']:.2g} apart"
         )

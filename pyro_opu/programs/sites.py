@@ -46,7 +46,7 @@ def arguments_of(fn: Any) -> Iterator[tuple[str, Tensor]]:
 def site_kind(fn: Distribution) -> str | None:
     """One of categorical, onehot, multinomial, bernoulli, binomial; ``None`` for anything else.
 
-    A user's subclass is one of them if its law is its parent's, or if both what it draws and its
+    A user's subclass is one of them if it draws as its parent does, or if both its draws and its
     ``log_prob`` are its own, by which its classes are read then.
     """
     base = unwrap(fn)

@@ -119,12 +119,12 @@ def _samples(one: Comparison, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]
 def _common(held: Tensor, usual: Tensor, size: int) -> Tensor:
     r"""Excesses ``(B,)`` by chance that all inputs of a region share, as they share draws.
 
-    The mean distance of M draws from their law is a quadratic form in them,
+    The mean distance of M draws from their distribution is a quadratic form in them,
 
     .. math:: \tfrac1{M^2} \sum_{st} w_s w_t\, k_{st}, \qquad
         k_{st} = -\,\mathbb{E}_x \| \pi_s(x) - \pi_t(x) \|_1
 
-    with centred k; its law is that of normal w.
+    with centred k; its distribution is that of normal w.
 
     Args:
         held: Draws ``(m, n, K)``, of M.

@@ -22,7 +22,7 @@ _SMALLEST_LOG_PROB, _SMALLEST_VARIANCE = -87.0, 1e-8
 
 
 class GaussianLogits(Protocol):
-    """Anything that knows the normal law of its logits, such as a Laplace approximation."""
+    """Anything with a normal distribution of its logits, such as a Laplace approximation."""
 
     def logits(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean ``(N, C)`` and covariance, ``(N, C, C)`` or its diagonal ``(N, C)``."""

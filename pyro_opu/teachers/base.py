@@ -194,7 +194,7 @@ class BaseTeacher(Teacher, Generic[D]):
         return layouts_of(self.outcome, x, return_sites)
 
     def warn_of_laws(self) -> None:
-        """Say what a student will not keep of the laws that are observed."""
+        """Say what a student will not keep of the distributions that are observed."""
 
     def codes(self, x: Tensor) -> list[int]:
         """Columns that it reads as codes although they are numbers, beside indices."""

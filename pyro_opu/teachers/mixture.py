@@ -63,7 +63,7 @@ class MixtureTeacher(BaseTeacher[Tensor]):
         return tuple(dict.fromkeys(name for each in self.members for name in each.argument_names))
 
     def warn_of_laws(self) -> None:
-        """Say what a student will not keep of the laws that members observe."""
+        """Say what a student will not keep of the distributions that members observe."""
         for member in self.members:
             member.warn_of_laws()
 

@@ -23,7 +23,7 @@ from pyro_opu.utils.warnings import warn_user
 
 __all__ = ["NumpyroTeacher", "is_numpyro"]
 
-ALLOWED = "Categorical, Bernoulli or another law of class labels, or of a real y"
+ALLOWED = "Categorical, Bernoulli or another distribution of class labels, or of a real y"
 
 
 class NumpyroTeacher(PosteriorTeacher):
@@ -31,8 +31,8 @@ class NumpyroTeacher(PosteriorTeacher):
 
     The model runs under its handlers with the sites of a draw substituted, for all draws at once by
     ``jax.vmap``, and the distribution of the observed site is read: no label is sampled. What the
-    posterior samples lack is drawn with one key for each draw. A real y may have any law with a
-    mean and a variance.
+    posterior samples lack is drawn with one key for each draw. A real y may have any
+    distribution with a mean and a variance.
 
     Args:
         predictive: With posterior samples.

@@ -56,7 +56,7 @@ class PredictiveTeacher(BaseTeacher[Latents]):
 
     The model is conditioned on each posterior draw :math:`\theta_s` and run at ``x``; class
     log-probabilities, or mean and scale, are read off the distributions of the observed sites, so
-    nothing is lost to noise; of a law of numbers that is no normal they are its moments.
+    nothing is lost to noise; of a distribution of numbers that is no normal they are its moments.
     All draws go through :func:`torch.vmap` at once, equal to the loop; a model that ``vmap`` cannot
     run is looped over.
 
@@ -150,7 +150,7 @@ class PredictiveTeacher(BaseTeacher[Latents]):
         return layouts_of(self.outcome, x, return_sites, self.program, self.observed)
 
     def warn_of_laws(self) -> None:
-        """Say what a student will not keep of the laws that are observed."""
+        """Say what a student will not keep of the distributions that are observed."""
         for name in self.observed:
             warn_of_moments(self.program.runs[0].nodes[name]["fn"], name)
 

@@ -50,7 +50,7 @@ class Call:
         return {"keep": 1.0 - self.p, "uniform": 0.5}.get(self.law, 0.0)
 
     def is_like(self, other: Call) -> bool:
-        """Whether both are draws of one law, with as many axes."""
+        """Whether both are draws of one distribution, with as many axes."""
         mine = self.law, self.p, len(self.shape)
         return mine == (other.law, other.p, len(other.shape))
 
@@ -105,7 +105,7 @@ class SharedMasks(TorchFunctionMode):
     """Gives every random function what it draws, for one row, and notes what it was asked for.
 
     All rows of a call get the same. Without it dropout keeps every unit, and other draws are in the
-    middle of their law.
+    middle of their distribution.
 
     Args:
         given: From a call, for all rows, to a tensor of its shape, or of that for one row.

@@ -274,7 +274,7 @@ def _score_sums(apart: Tensor) -> Tensor:
     r"""Standard errors by which scores of the first half of ``(2 S, N)`` are off, ``(N,)``.
 
     The rank r of 2 S scores as the square of a normal number would,
-    :math:`\Phi^{-1}(\tfrac12 + \tfrac{r}{4 S + 2})^2`, so that no law is assumed (Klotz, 1962).
+    :math:`\Phi^{-1}(\tfrac12 + \tfrac{r}{4 S + 2})^2`, which assumes no distribution (Klotz, 1962).
     """
     size, found = len(apart) // 2, []
     for column in apart.double().T:

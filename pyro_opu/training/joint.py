@@ -39,13 +39,13 @@ def joint_guide(
 
     .. math:: \mathbb{E}_x \operatorname{mean}_s \mathrm{KL}\big(\pi_s(x) \,\|\, \hat\pi_s(x)\big),
 
-    which is zero where all draws, and so their joint law, are the teacher's. The marginal guide is
+    which is zero where all draws, and so jointly, are the teacher's. The marginal guide is
     left as it is. Where what the draws say is linear in what the teacher's last layer reads, least
     squares finds the heads.
 
     Functions that differ in more than last layers have parts that no head can follow, so that the
     draws vary less than the teacher's. Random waves then take the place of these parts, and heads
-    and waves descend the energy distance between joint laws of groups of k inputs,
+    and waves descend the energy distance between joint distributions of groups of k inputs,
 
     .. math:: \mathbb{E}_{x_1, \dots, x_k}\, D\big((\pi(x_1), \dots, \pi(x_k)),\,
         (\hat\pi(x_1), \dots, \hat\pi(x_k))\big),
@@ -61,11 +61,11 @@ def joint_guide(
         held_out: Inputs ``(N, ...)`` to judge by, on the guide's device.
         steps: Gradient steps.
         run: Its first rank teaches; the others take its guide.
-        learned: Whether the joint laws learn a witness, as the marginal guide did.
+        learned: Whether the joint distributions learn a witness, as the marginal guide did.
 
     Returns:
         The guide, frozen, and what its report says: "num_draws", "linear", "waves" (whether it has
-        any, and so draws of the teacher's law, not the teacher's one for one), held-out "kl" of a
+        any, so that draws are like the teacher's, not these one for one), held-out "kl" of a
         draw from the teacher's, "kl_between" two of the teacher's draws, "spread" of the draws as a
         share of the teacher's.
     """
@@ -178,7 +178,7 @@ def _by_law(
     progress: bool,
     learned: bool = False,
 ) -> JointGuide:
-    """Add random waves by the joint law of groups of inputs, if held-out groups are nearer."""
+    """Add random waves by joint distributions of groups, if held-out groups are nearer."""
     u, count, numbers = _read(guide, x), len(said), said.shape[-1]
     rows = min(tuned.JUDGED, max(4 * tuned.GROUP, tuned.MOST_DISTANCES // (count**2 * numbers)))
     chosen = held_out[:rows], judged[:, :rows]
@@ -215,7 +215,7 @@ def _by_law(
     critics = [Descent(of_witness, adam, rounds=lambda step: 2 if step else tuned.WITNESS_WARM)]
     critics = critics if learned else []
     rate, trained = tuned.LAW_RATE, [*heads.parameters()]
-    _descend("joint law", losses, trained, rate, steps, random, progress, critics)
+    _descend("joint distribution", losses, trained, rate, steps, random, progress, critics)
     nearer = _apart(tried, *chosen) < before
     return tried if nearer and _misspread(tried, *chosen) <= _misspread(guide, *chosen) else guide
 
@@ -229,7 +229,7 @@ def _misspread(guide: JointGuide, x: Tensor, said: Tensor) -> float:
 
 @torch.no_grad()
 def _apart(guide: JointGuide, x: Tensor, said: Tensor) -> float:
-    """Energy distance between the joint laws of groups of these inputs."""
+    """Energy distance between the joint distributions of groups of these inputs."""
     groups = guide.in_groups(tuned.GROUP, guide.draws(x)), guide.in_groups(tuned.GROUP, said)
     pairs = zip(*(each.split(8, 1) for each in groups), strict=True)
     return float(torch.cat([joint_energy(*pair) for pair in pairs]).mean())

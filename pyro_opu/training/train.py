@@ -124,7 +124,7 @@ def train(
 def recalibrated(
     guide: nn.Module, choice: Choice, label: Callable[[], Judge], law_is_open: bool, run: Run
 ) -> dict[str, Any]:
-    """Shift a guide's log concentration and choose its law, and say it as "recalibration"."""
+    """Shift a guide's log concentration, choose its distribution, and say both in the report."""
     found: dict[str, Any] = {}
     if not choice.recalibrates(guide):
         return found

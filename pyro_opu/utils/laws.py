@@ -1,4 +1,4 @@
-"""Whether a distribution has the law that its class and its parameters say."""
+"""Whether a distribution is the one that its class and its parameters say."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _seen: dict[type, frozenset[str]] = {}
 def own_members(kind: type) -> frozenset[str]:
     """Members that a user's subclass of a distribution defines anew, but for harmless ones.
 
-    Its parameters are known then, and its law is not: ``class HalfZero(dist.Poisson)`` with a
+    Then its parameters are known, not its distribution: ``class HalfZero(dist.Poisson)`` with a
     ``sample`` and a ``log_prob`` of its own.
     """
     if kind in _seen:
@@ -60,5 +60,5 @@ def own_members(kind: type) -> frozenset[str]:
 
 
 def is_known(fn: object, kinds: type | tuple[type, ...]) -> bool:
-    """Whether it is one of these distributions, or a subclass that leaves their law as it is."""
+    """Whether it is one of these distributions, or a subclass that does not change them."""
     return isinstance(fn, kinds) and not own_members(type(fn))
