@@ -83,7 +83,7 @@ def check(source: Source, options: argparse.Namespace) -> None:
     noise = torch.randn(example.shape, generator=torch.Generator().manual_seed(0))
     for far in DEVIATIONS:
         for name, values in _answers(source, source.form.shifted(example, far * noise)).items():
-            if not torch.isfinite(values).all():
+            if name != "bound" and not torch.isfinite(values).all():
                 raise ValueError(f"its {name} is not finite {far:g} from zero.")
     print("whole, and its answers are finite")
 

@@ -33,6 +33,7 @@ def export(
     sites: Sequence[str] = (),
     form: Form = PLAIN,
     novelty: Novelty | None = None,
+    bound: float | None = None,
     said: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
     """Write a guide as one program x -> mean, concentration and the uncertainties.
@@ -61,7 +62,9 @@ def export(
         form: The form of several inputs, which ``example_x`` holds as one tensor. The program
             takes its parts, by position; in ONNX by name. At an index that was not seen, which it
             cannot refuse, it answers NaN.
-        novelty: A student's novelty, for one more output (``fast.detector``).
+        novelty: A student's novelty (``fast.detector``), for the outputs "novelty" and "trust", 1
+            where it is at most .99, inside the taught region, and 0 outside.
+        bound: ``fast.bound()``, for an output "bound": this inside, infinite outside.
         said: What else the metadata says, as plain values: of a student "bound" and "margin", by
             level, what :meth:`.OnePassPredictive.bound` gives.
 
@@ -86,7 +89,7 @@ def export(
     advice = "Pass fast.guide, or call the student's own method."
     instance_of("guide", guide, nn.Module, "a module x -> answer", advice)
     checked_path(path)
-    student = StudentProgram(guide, example_x.shape[1:], outputs, novelty, form)
+    student = StudentProgram(guide, example_x.shape[1:], outputs, novelty, form, bound)
     student.description = said
     check_inputs(example_x, "example_x", dtype=student.dtype)
     write(student, path, in_dtype_of(student.guide, example_x.detach().cpu()), sites)

@@ -27,7 +27,7 @@ from pyro_opu.guides.joint import marginal_of
 from pyro_opu.guides.networks import Standardize
 from pyro_opu.rng import seeded
 
-__all__ = ["Novelty", "answer_and_features", "fit_novelty"]
+__all__ = ["NOVEL", "Novelty", "answer_and_features", "fit_novelty"]
 
 #: Rows, and numbers in them (34 MB in float64, held five times), that are looked at, at most; parts
 #: of them that are held out in turn.
@@ -39,6 +39,8 @@ MOST_PRODUCTS, MOST_EXACT = 2**16, 1024
 RIDGE, PULL = 1e-3, 3.0
 #: Held-out rows beyond the last knot of the distribution: the tail begins there.
 TAIL_ROWS = 5
+#: Novelty above which an input is outside: about one in a hundred like those taught at.
+NOVEL = 0.99
 
 
 class Distance(nn.Module):

@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 
+from pyro_opu.guides.novelty import NOVEL
 from pyro_opu.utils.printing import Printed
 
 __all__ = ["INPUTS", "Evidence", "Watch", "counted", "edges_of"]
@@ -193,12 +194,12 @@ class Watch(Printed):
             told = f"evidence 10^{each.log / math.log(10):.1f}, "
             told += f"an alarm at 10^{self.needed[name] / math.log(10):.1f}"
             if name == INPUTS:
-                novel = np.searchsorted(each.edges, 0.99) + 1
+                novel = np.searchsorted(each.edges, NOVEL) + 1
                 shares = [
                     c[novel:].sum() / max(1, c.sum()) for c in (each.counts - each.kept, each.kept)
                 ]
-                told += "; above .99 {:.3g} % of rows, {:.3g} % of kept ones".format(
-                    *(100 * share for share in shares)
+                told += "; above {:g} {:.3g} % of rows, {:.3g} % of kept ones".format(
+                    NOVEL, *(100 * share for share in shares)
                 )
             lines.append(f"{name:<{width}}{told}")
         return "\n".join(lines)

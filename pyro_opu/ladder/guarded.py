@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import ArgumentError, ArgumentTypeError, check_path, in_range, instance_of
+from pyro_opu.guides.novelty import NOVEL
 from pyro_opu.inputs import InputLike
 from pyro_opu.judging.classes import decisive
 from pyro_opu.ladder.base import Exact
@@ -22,9 +23,6 @@ from pyro_opu.teachers import Source
 from pyro_opu.utils.warnings import warn_user
 
 __all__ = ["Guarded", "Routed", "guarded"]
-
-#: Novelty above which a row goes to the exact answers: about one in a hundred like those taught at.
-NOVEL = 0.99
 
 
 class Routed(NamedTuple):

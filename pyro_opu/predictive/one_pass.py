@@ -300,8 +300,9 @@ class OnePassPredictive(
         example_x = self.form.pack(example_x, "example_x", check_seen=True)
         check_row_shape("example_x", example_x, self.input_shape, _RESHAPE)
         names = [site.name for site in self.sites]
+        one = self.outcome.single
         beside: dict[str, Any] = {"sites": names, "form": self.form, "novelty": self.detector}
-        beside["said"] = self.bounds_by_level()
+        beside |= {"said": self.bounds_by_level(), "bound": self.bound() if one else None}
         export(self.guide, path, example_x, outputs=outputs, **beside)
 
     def capture(self, example: Tensor, *, precision: torch.dtype | None = None) -> Captured:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import ArgumentError, check_seed, positive_int
+from pyro_opu.guides.novelty import NOVEL
 from pyro_opu.inputs import InputLike
 from pyro_opu.judging.advice import Known
 from pyro_opu.reports.answers import Student, at_border, named_inputs, teacher_of
@@ -21,8 +22,8 @@ from pyro_opu.teachers import Source
 
 __all__ = ["FidelityReport", "SetFidelity", "fidelity"]
 
-#: Novelty of inputs beyond 99 of 100 transfer inputs, and inputs at which it is looked for.
-NOVEL, LOOKED_AT = 0.99, 2048
+#: Inputs at which novel ones are looked for.
+LOOKED_AT = 2048
 #: The name of the main input set in the report.
 HELD_OUT = "held-out"
 

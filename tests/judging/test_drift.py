@@ -151,5 +151,5 @@ def test_it_says_what_is_novel() -> None:
         watch
     )
     watch.add(scores(np.array([[0.99, 0.5, 0.5]] * 3 + [[0.9901, 0.5, 0.5]])))
-    assert "above .99 25 % of rows, 2 % of kept ones" in str(watch)
+    assert "above 0.99 25 % of rows, 2 % of kept ones" in str(watch)
     assert 0.99 in LEVELS

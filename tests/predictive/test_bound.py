@@ -222,11 +222,20 @@ def test_a_report_says_it_and_a_file_keeps_it(fast: OnePassPredictive, tmp_path:
 
 def test_a_program_says_it(fast: OnePassPredictive, tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
-    fast.export(tmp_path / "fast.onnx", outputs=["mean"])
+    runtime = pytest.importorskip("onnxruntime")
+    names = ["trust", "mean", "bound", "novelty"]
+    fast.export(tmp_path / "fast.onnx", outputs=names)
     model = onnx.load(tmp_path / "fast.onnx")
     said = json.loads({each.key: each.value for each in model.metadata_props}["pyro_opu"])
     assert said["bound"] == {f"{at}": fast.bound(at) for at in (0.9, 0.95, 0.99)}
     assert said["margin"]["0.99"] == fast.bound(0.99, of="margin")
+    x = torch.cat([rows(300, seed=7), 9 * rows(20, seed=8)])
+    trust, _, bound, _ = runtime.InferenceSession(tmp_path / "fast.onnx").run(
+        names, {"x": x.numpy()}
+    )
+    inside = (fast.novelty(x) <= 0.99).numpy()
+    assert 250 < inside.sum() <= 300 and np.array_equal(trust, inside)
+    assert np.array_equal(bound, np.where(inside, np.float32(fast.bound()), np.inf))
 
 
 def test_too_few_rows_say_so() -> None:
