@@ -58,7 +58,17 @@ OTHERS = "car_good car_vgood hypothyroid yeast1 yeast3 winequality_red_4".split(
 
 
 def main() -> None:
-    args = parser(__doc__).parse_args()
+    options = parser(__doc__)
+    options.add_argument("--watch", action="store_true", help="the table of drift alone")
+    args = options.parse_args()
+    if args.watch:
+        drift = []
+        for number, name in enumerate(names(args.quick)):
+            _, _, fast, kept, x = taught(number, name, args.quick)
+            drift.append(drift_of(name, fast, kept, x))
+        args.write = False  # the other tables stay
+        finish(__file__, args, {"Watch": [*drift, averaged(drift)]})
+        return
     found = [of_table(number, name, args.quick) for number, name in enumerate(names(args.quick))]
     coverage, shifts, guard, drift = (list(rows) for rows in zip(*found, strict=True))
     tables = {
@@ -96,8 +106,8 @@ def rows_of(name: str) -> tuple[Tensor, Tensor] | None:
     return (torch.tensor(x[:, kept], dtype=torch.float32), torch.tensor(y)) if large else None
 
 
-def of_table(number: int, name: str, quick: bool) -> tuple[dict, list[dict], dict, dict]:
-    """One table: its student, and all that is measured of it."""
+def taught(number: int, name: str, quick: bool) -> tuple[dict, Any, Any, Tensor, Tensor]:
+    """What a table is, its posterior and student, rows that were kept and rows that judge."""
     found = rows_of(name)
     assert found is not None
     x, y = found
@@ -117,9 +127,23 @@ def of_table(number: int, name: str, quick: bool) -> tuple[dict, list[dict], dic
         source = pyro_opu.as_teacher(network, output="classes", num_samples=DRAWS)
     steps = {"num_steps": 20} if quick else {"effort": "quick"}
     fast = pyro_opu.distill(source, x[transfer], seed=number, progress=False, **steps)
-    teacher = pyro_opu.as_teacher(source)
     row = {"data": name, "posterior": "Laplace" if number % 2 else "dropout", "classes": classes}
-    kept, x = keep_apart(x[transfer])[0], x[judge]
+    return row, source, fast, keep_apart(x[transfer])[0], x[judge]
+
+
+def shifted_of(x: Tensor) -> dict[str, Tensor]:
+    """The rows under each shift."""
+    return {
+        "columns shuffled": x.gather(1, torch.rand(x.shape).argsort(1)),
+        "three deviations added": x + 3,
+        "three times the rows": 3 * x,
+    }
+
+
+def of_table(number: int, name: str, quick: bool) -> tuple[dict, list[dict], dict, dict]:
+    """All that is measured of one table."""
+    row, source, fast, kept, x = taught(number, name, quick)
+    teacher = pyro_opu.as_teacher(source)
     near = distances(fast, teacher, x)
     coverage = row | {"kept": fast.report["bound"]["num_rows"], "median": float(near.median())}
     pooled = np.array([*fast.report["bound"]["sites"][""]["mean"], *near.tolist()])
@@ -129,11 +153,7 @@ def of_table(number: int, name: str, quick: bool) -> tuple[dict, list[dict], dic
             coverage[f"bound {level:g}"] = bound
             coverage[f"coverage {level:g}, %"] = 100 * float((near <= bound).double().mean())
             coverage[f"50 splits {level:g}, %"] = resplit(pooled, coverage["kept"], level)
-    shifted = {
-        "columns shuffled": x.gather(1, torch.rand(x.shape).argsort(1)),
-        "three deviations added": x + 3,
-        "three times the rows": 3 * x,
-    }
+    shifted = shifted_of(x)
     exact = pyro_opu.exact(source)
     both = pyro_opu.guarded(fast, exact)
     guard, shifts = {**row, **decided(both, exact, x, "inside")}, []
@@ -147,16 +167,23 @@ def of_table(number: int, name: str, quick: bool) -> tuple[dict, list[dict], dic
         percent = {key: 100 * float(each.double().mean()) for key, each in shares.items()}
         shifts.append({"shift": shift, **percent, **found_here})
     guard["time, x the student's"] = slower(pyro_opu.guarded(fast, exact), fast, x[:1000])
+    drift = drift_of(name, fast, kept, x)
+    print(coverage, guard, flush=True)
+    return coverage, shifts, guard, drift
+
+
+def drift_of(name: str, fast: Any, kept: Tensor, x: Tensor) -> dict[str, Any]:
+    """False alarms of a watch where nothing shifts, and its delays where the rows do."""
     drift = {"data": name, "false alarms, %": false_alarms(fast, kept, x)}
     one_in_ten = torch.where(torch.arange(len(x))[:, None] % 10 == 0, x + 3, x)
-    for shift, rows in {**shifted, "one row in ten": one_in_ten}.items():
+    for shift, rows in {**shifted_of(x), "one row in ten": one_in_ten}.items():
         fast.watch(x[:BEFORE], restart=True)
-        found_in = fast.watch(rows[BEFORE:])
-        drift[f"found, {shift}, %"] = 100.0 * (found_in.since == 2)
-        if found_in.since == 2:
-            drift[f"delay, {shift}"] = float(found_in.row - BEFORE)
-    print(coverage, guard, drift, flush=True)
-    return coverage, shifts, guard, drift
+        found = fast.watch(rows[BEFORE:])
+        drift[f"found, {shift}, %"] = 100.0 * (found.since == 2)
+        if found.since == 2:
+            drift[f"delay, {shift}"] = float((found.row or 0) - BEFORE)
+    print(drift, flush=True)
+    return drift
 
 
 @torch.no_grad()
