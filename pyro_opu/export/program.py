@@ -187,7 +187,8 @@ def _checked(
             f"`outputs` must be a list of names; got {outputs!r}. Write ['mean', 'epistemic']."
         )
     advice = f"What a {type(answer).__name__} has no closed form for is not exported."
-    return named_once(known if outputs is None else outputs, known, advice=advice)
+    default = [name for name in known if name not in ("trust", "bound")]
+    return named_once(default if outputs is None else outputs, known, advice=advice)
 
 
 def named_once(
