@@ -37,13 +37,14 @@ TESTS = [
     "tests/teachers/test_elsewhere_numpyro.py::test_laws_are_read_by_their_own_methods",
     "tests/ladder/test_exact_files.py::test_a_program_says_what_exact_says",
     "tests/test_command.py::test_a_program_answers_as_exact_does",
+    *("tests/scoring/test_answer_files.py", "tests/scoring/test_scorer.py"),
     "benchmarks/tests/test_readme.py::test_first_example_runs_without_a_warning",
 ]
 #: Packages without wheels for the newest Python, and what names the tests that need them.
 NEEDING = {"numpyro": "numpyro", "polyagamma": "test_every_sampler"}
 SHOWN = ("torch", "pyro-ppl", "numpy", "scipy", "scikit-learn", "arviz", "onnxscript")
 #: What .ci/versions installs of the lowest versions.
-EXTRAS = ("", "images", "samplers", "arviz", "laplace", "onnx", "plots", "bench")
+EXTRAS = ("", "images", "samplers", "arviz", "laplace", "onnx", "plots", "tables", "bench")
 
 
 def bounds() -> Iterator[tuple[str, Version]]:

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from pyro_opu.reports.detection import detection, misclassification, out_of_domain
     from pyro_opu.reports.fidelity import FidelityReport, fidelity
     from pyro_opu.samplers import SGLD, PolyaGammaGibbs
+    from pyro_opu.scoring.scorer import Scorer
 
 __all__ = [
     "SGLD",
@@ -91,6 +92,7 @@ __all__ = [
     "PolyaGammaGibbs",
     "PredictiveDirichlet",
     "PredictiveGuide",
+    "Scorer",
     "Teacher",
     "Training",
     "WassersteinELBO",
@@ -142,6 +144,7 @@ _LATER = {
     "Advice": "ladder.advice",
     "advise": "ladder.advice",
     "PolyaGammaGibbs": "samplers",
+    "Scorer": "scoring.scorer",
     "batched": "ladder.exact",
     "detection": "reports.detection",
     "exact": "ladder.exact",

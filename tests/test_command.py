@@ -15,17 +15,26 @@ import pytest
 import torch
 from pyro.infer import Predictive
 
-from pyro_opu import OnePassPredictive, distill, exact
+from pyro_opu import OnePassPredictive, Scorer, distill, exact
 from pyro_opu.__main__ import main
 from pyro_opu.export import reading
 from pyro_opu.ladder.base import Exact
-from pyro_opu.utils.csv_rows import csv_rows
+from pyro_opu.scoring.csv_rows import CsvRows
 
 pytestmark = pytest.mark.usefixtures("brief")
 
 torch.manual_seed(0)
 X, W = torch.randn(80, 3), torch.randn(40, 3, 4)
 QUICK: dict[str, Any] = {"num_steps": 20, "seed": 0, "progress": False}
+
+
+def csv_rows(
+    content: bytes, width: int, header: bool | None = None
+) -> tuple[torch.Tensor, str | None]:
+    """All rows of a table, read two at a time, and its header."""
+    file = io.TextIOWrapper(io.BytesIO(content), "utf-8-sig", newline="")
+    table = CsvRows(file, width, header)
+    return torch.cat(list(table.blocks(2))), table.header
 
 
 def teacher(x: torch.Tensor) -> torch.Tensor:
@@ -167,7 +176,7 @@ def test_a_first_line_that_may_be_a_row_is_refused(first: str, bom: bytes) -> No
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"1,2,3\n\n4,5,6\n", "line 2 is empty and 1 follow"),
+        (b"1,2,3\n\n4,5,6\n", "line 2 is empty and others follow"),
         (b"1,2,3\n1,,3\n", "line 2 has '' in column 2"),
         (b"1,2,3\nNA,2,3\n", "line 2 has 'NA' in column 1"),
         (b"a,b,c\nd,e,f\n1,2,3\n", "line 2 has 'd'"),
@@ -177,7 +186,7 @@ def test_a_first_line_that_may_be_a_row_is_refused(first: str, bom: bytes) -> No
         (b'1,2,3\n"1,2,3\n4,5,6\n', "line 3"),
         (b"", "at least one row"),
         (b"\n\n", "at least one row"),
-        (b"\xe9,b,c\n1,2,3\n", "text in UTF-8; it is not at byte 0"),
+        (b"\xe9,b,c\n1,2,3\n", "text in UTF-8; it has .* soon after line 0"),
         ("1,2,3\n".encode("utf-16"), "text in UTF-8"),
         ("1,2,3\n".encode("utf-16-le"), "line 2 has 1"),
         (b"1,2," + b"3" * 200_000 + b"\n", "line 1 is not: field larger"),
@@ -354,6 +363,18 @@ def test_a_program_answers_as_exact_does(
     probs = posterior.probs((ROWS_OF, GROUP))[..., 1].double()
     sigma = float((probs * (1 - probs)).sum().sqrt())  # the seed is fixed, so that it never fails
     assert abs(float(labels.sum() - probs.sum())) < 5 * sigma
+
+
+def test_a_scorer_takes_a_program(posterior: Exact, program: Path) -> None:
+    scorer = Scorer(program, threads=None)
+    batch = {"x_1": ROWS_OF[:, 1], "group": GROUP, "x_0": ROWS_OF[:, 0]}
+    found = scorer(batch)
+    wanted = posterior.uncertainty((ROWS_OF, GROUP)).epistemic
+    torch.testing.assert_close(torch.tensor(found["epistemic"]), wanted, rtol=1e-5, atol=1e-6)
+    labels = [name for name in scorer.outputs if name.startswith("labels")]
+    again, moved = scorer(batch), scorer(batch | {"x_0": ROWS_OF[:, 0] + 1e-4})
+    assert len(labels) == S and all((found[name] == again[name]).all() for name in labels)
+    assert any((found[name] != moved[name]).any() for name in labels)
 
 
 def test_a_program_is_inspected_and_checked(

@@ -36,6 +36,7 @@ OPTIONAL = (
     *("arviz", "laplace", "lightning", "mapie", "onnxruntime", "polyagamma", "pymc"),
     *("jax", "numpyro", "torchmetrics"),
     *("mlflow", "tensorboard", "wandb"),
+    *("dask", "fastapi", "pyspark", "ray"),
     "alembic",  # mlflow-skinny has no store without it
 )
 EXAMPLES = {

@@ -97,12 +97,14 @@ def _exact_numbers() -> dict[Callable[..., Any], Callable[..., Any]]:
     }
 
 
-def open_onnx(content: bytes) -> tuple[Any, Mapping[str, str]]:
+def open_onnx(content: bytes, threads: int | None = None) -> tuple[Any, Mapping[str, str]]:
     """A session of ONNX Runtime, or else of the reference of onnx, and the file's metadata."""
     if find_spec("onnxruntime"):
-        from onnxruntime import InferenceSession
+        from onnxruntime import InferenceSession, SessionOptions
 
-        session = InferenceSession(content, providers=["CPUExecutionProvider"])
+        options = SessionOptions()
+        options.intra_op_num_threads = threads or 0  # 0: as many as there are cores
+        session = InferenceSession(content, options, providers=["CPUExecutionProvider"])
         return session, session.get_modelmeta().custom_metadata_map
     if not find_spec("onnx"):
         raise ImportError(

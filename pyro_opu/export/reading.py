@@ -107,8 +107,8 @@ def is_program(path: str | os.PathLike[str]) -> bool:
     return path.suffix == ".onnx" or (path.suffix == ".pt2" and zipfile.is_zipfile(path))
 
 
-def read_program(path: str | os.PathLike[str]) -> ReadProgram:
-    """Read a program that this package wrote.
+def read_program(path: str | os.PathLike[str], threads: int | None = None) -> ReadProgram:
+    """Read a program that this package wrote; ``threads`` are those of a ``.onnx``.
 
     A ``.pt2`` holds pickled objects: read only files that you trust.
 
@@ -120,7 +120,7 @@ def read_program(path: str | os.PathLike[str]) -> ReadProgram:
     path = check_path("path", path)
     content = path.read_bytes()
     try:
-        return (_of_onnx if path.suffix == ".onnx" else _of_archive)(content)
+        return _of_onnx(content, threads) if path.suffix == ".onnx" else _of_archive(content)
     except ImportError:
         raise
     except Exception as error:
@@ -131,8 +131,8 @@ def read_program(path: str | os.PathLike[str]) -> ReadProgram:
         ) from error
 
 
-def _of_onnx(content: bytes) -> ReadProgram:
-    session, metadata = open_onnx(content)
+def _of_onnx(content: bytes, threads: int | None) -> ReadProgram:
+    session, metadata = open_onnx(content, threads)
     described = _described(metadata.get(METADATA))
     names = [each["name"] for each in described.get("inputs") or [described["input"]]]
     return ReadProgram(run_onnx(session, names, list(described["outputs"])), described)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from safetensors import SafetensorError
 from safetensors.torch import load, save
@@ -40,11 +40,17 @@ _LONGEST = 2**26  # bytes of a header
 
 
 def put(path: Path, content: bytes | Iterable[bytes]) -> None:
+    """Replace a file atomically by content that may come in pieces; see :func:`replacing`."""
+    with replacing(path) as file:
+        file.writelines([content] if isinstance(content, bytes) else content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
     """Replace a file atomically, also under concurrent readers and writers.
 
-    The content, which may come in pieces, is written to a new file in the same folder, synced, and
-    moved into place. The target of a symbolic link is replaced; permissions of an existing file are
-    kept.
+    What is written goes to a new file in the same folder, which is synced and moved into place at
+    the end. The target of a symbolic link is replaced; permissions of an existing file are kept.
     """
     path = Path(os.path.realpath(path))
     _remove_abandoned(path)
@@ -53,7 +59,7 @@ def put(path: Path, content: bytes | Iterable[bytes]) -> None:
         with aside.open("xb") as file:
             with suppress(FileNotFoundError):  # before there is anything to read
                 aside.chmod(stat.S_IMODE(path.stat().st_mode))
-            file.writelines([content] if isinstance(content, bytes) else content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)

@@ -88,6 +88,12 @@ def load(name: str = "student", **given: Any) -> Any:
     return OnePassPredictive.load(path, **given)
 
 
+def scorer(path: Any = None, **given: Any) -> pyro_opu.Scorer:
+    file = Path.home() / "scored"
+    student().save(file)
+    return pyro_opu.Scorer(file if path is None else path, **{"threads": None} | given)
+
+
 def build(guide: Any = None, shape: Any = (3,), classes: Any = 4, **given: Any) -> Any:
     guide = PredictiveGuide.for_inputs(X, 4) if guide is None else guide
     return OnePassPredictive(guide, shape, classes, **given)
@@ -133,6 +139,13 @@ calls("guarded", {
     "a student of few rows": lambda: pyro_opu.guarded(student(), None),
     "novel rows and no exact answers": lambda: pyro_opu.guarded(sure(), None)(100 * X),
     "inputs of another shape": lambda: pyro_opu.guarded(sure(), None)(X[:, :2])})
+values("Scorer", lambda **given: scorer(**given),
+    path=[3, "nowhere.onnx"], columns=["a", 3, [], [1]], threads=[0, "1"], seed=[-1, "0"])
+calls("Scorer()", {
+    "no batch": lambda: scorer()(X),
+    "a batch of two columns": lambda: scorer()({"a": [1.0], "b": [2.0]}),
+    "a batch of text": lambda: scorer()({"x": ["a", "b"]}),
+    "a column of an answer's name": lambda: scorer()({"x": X.numpy(), "epistemic": [0.0]})})
 values("OnePassPredictive.probs", lambda **given: student().probs(X, **given),
     num_draws=[0, -1, 2.5, "3", True], seed=[2.5, "0"])
 calls("OnePassPredictive.probs", {

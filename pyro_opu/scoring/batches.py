@@ -1,0 +1,180 @@
+"""Batches of rows as data engines have them: dicts of arrays, data frames, Arrow tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pyro_opu.checks import ArgumentError, ArgumentTypeError
+from pyro_opu.inputs import Form
+from pyro_opu.inputs.columns import is_table
+from pyro_opu.scoring.answers import Source
+
+__all__ = ["columns_of", "inputs_of", "named_inputs", "with_columns"]
+
+_KINDS = "a dict of arrays, a pandas DataFrame, or a RecordBatch or Table of Arrow"
+
+
+def is_arrow(batch: Any) -> bool:
+    """Whether it is a table or a batch of Arrow."""
+    return type(batch).__module__.partition(".")[0] == "pyarrow" and hasattr(batch, "schema")
+
+
+def columns_of(batch: Any) -> dict[str, Any]:
+    """The columns of a batch by name.
+
+    Raises:
+        TypeError: no batch.
+        ValueError: a name that is there twice.
+    """
+    if isinstance(batch, Mapping):
+        return {str(name): values for name, values in batch.items()}
+    if not is_arrow(batch) and not is_table(batch):
+        raise ArgumentTypeError(f"`batch` must be {_KINDS}; got {type(batch).__name__}.")
+    names = [str(name) for name in (batch.schema.names if is_arrow(batch) else batch.columns)]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ArgumentError(f"`batch` must have columns of different names; twice are {twice}.")
+    values = batch.columns if is_arrow(batch) else (batch[name] for name in batch.columns)
+    return dict(zip(names, values, strict=True))
+
+
+def with_columns(batch: Any, answers: Mapping[str, Tensor]) -> Any:
+    """The batch with further columns, of the same kind."""
+    found = {name: np.ascontiguousarray(values.numpy()) for name, values in answers.items()}
+    if isinstance(batch, Mapping):
+        return {**batch, **found}
+    if not is_arrow(batch):
+        return batch.assign(**found)
+    import pyarrow
+
+    schema, arrays = batch.schema, [pyarrow.array(values) for values in found.values()]
+    for name, values in zip(found, arrays, strict=True):
+        schema = schema.append(pyarrow.field(name, values.type))
+    return type(batch).from_arrays([*batch.columns, *arrays], schema=schema)
+
+
+def named_inputs(form: Form) -> list[str]:
+    """Names of the columns that are inputs, where they have some: none of one matrix."""
+    columns = [column for part in form.parts for column in part.source]
+    if columns:
+        return [column.name for column in columns if column.kind != "missing"]
+    if len(form.parts) < 2:
+        return []
+    return [
+        f"{part.name}_{number}" if part.shape else part.name
+        for part in form.parts
+        for number in range(part.columns)
+    ]
+
+
+def inputs_of(
+    source: Source,
+    columns: Mapping[str, Any],
+    chosen: Sequence[str] | None,
+    name: str = "batch",
+    first: int = 0,
+) -> Tensor:
+    """The inputs among named columns, in one tensor.
+
+    Args:
+        source: What takes them.
+        columns: By name.
+        chosen: The columns of a matrix, in order; by default all.
+        name: What errors call the table.
+        first: The number of its first row, for them.
+
+    Raises:
+        TypeError: a column that holds no numbers.
+        ValueError: columns that are not there, are too many, or hold numbers that are not finite.
+    """
+    names = named_inputs(source.form) if chosen is None else list(chosen)
+    if missing := [each for each in names if each not in columns]:
+        raise ArgumentError(
+            f"`{name}` must have the columns {names}, the inputs by name; it has "
+            f"{_some(columns)}, and lacks {_some(missing)}. Rename them."
+        )
+    if any(part.source for part in source.form.parts):
+        taught = getattr(source, "num_draws", None) is None  # draws know what no row has shown
+        return source.form.pack(_table(source.form, columns), name, check_seen=taught)
+    given = {each: columns[each] for each in names or columns}
+    arrays = {each: _numbers(f"{name}[{each!r}]", values) for each, values in given.items()}
+    widths = {each: prod(array.shape[1:]) for each, array in arrays.items()}
+    wanted = prod(source.input_shape)
+    if sum(widths.values()) != wanted:
+        raise ArgumentError(
+            f"`columns` must name {wanted} numbers of a row, the student's inputs "
+            f"{tuple(source.input_shape)}; {_some(widths)} have {sum(widths.values())}. Name the "
+            "inputs, in order."
+        )
+    x = np.concatenate([array.reshape(len(array), -1) for array in arrays.values()], 1)
+    if not np.isfinite(x).all():
+        row, place = np.argwhere(~np.isfinite(x))[0]
+        column = [each for each, width in widths.items() for _ in range(width)][place]
+        raise ArgumentError(
+            f"`{name}` must hold finite numbers; row {first + row} has {x[row, place]:g} in the "
+            f"column {column!r}. Fill it in, or leave the row out."
+        )
+    return torch.from_numpy(x).reshape(-1, *source.input_shape)
+
+
+def _table(form: Form, columns: Mapping[str, Any]) -> Any:
+    """The columns of a table as the form was given them first."""
+    import pandas
+
+    frame = pandas.DataFrame(
+        {
+            name: columns[name].to_pandas() if is_arrow_column(columns[name]) else columns[name]
+            for name in named_inputs(form)
+        }
+    )
+    if form.kind == "plain":
+        return frame
+    values = {
+        part.key: frame[[column.name for column in part.source]]
+        if part.shape
+        else frame[part.source[0].name]
+        for part in form.parts
+    }
+    if form.kind == "dict":
+        return values
+    return tuple(values.values()) if form.kind == "tuple" else next(iter(values.values()))
+
+
+def is_arrow_column(values: Any) -> bool:
+    """Whether it is a column of Arrow."""
+    return type(values).__module__.partition(".")[0] == "pyarrow"
+
+
+def _numbers(own: str, values: Any) -> NDArray[Any]:
+    """A column as floating numbers ``(N, ...)``: whole ones in float64."""
+    if is_arrow_column(values):
+        size = getattr(values.type, "list_size", None)  # of lists of one length
+        if size and not values.null_count:
+            values = np.asarray(getattr(values, "combine_chunks", lambda: values)().flatten())
+            values = values.reshape(-1, size)
+        else:
+            values = values.to_pandas().to_numpy()
+    array = np.asarray(values)
+    if array.dtype == object and len(array) and np.ndim(array[0]):
+        array = np.stack(list(array))
+    texts = array.dtype == object and any(isinstance(value, str) for value in array.flat)
+    try:
+        if texts or array.dtype.kind not in "biufO":
+            raise TypeError(array.dtype)
+        return array.astype(np.float32 if array.dtype == np.float32 else np.float64, copy=False)
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError(
+            f"`{own}` must hold numbers; it holds {'text' if texts else array.dtype}. "
+            "Convert it, or name the inputs with `columns`."
+        ) from error
+
+
+def _some(names: Mapping[str, Any] | Sequence[str]) -> str:
+    shown = list(names)
+    return f"{shown[:5]}" if len(shown) <= 5 else f"{shown[:5]} and {len(shown) - 5} more"

@@ -1,0 +1,266 @@
+"""Files of rows: CSV, Parquet and Arrow, read and written in blocks."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, TextIO
+
+from torch import Tensor
+
+from pyro_opu.checks import ArgumentError
+from pyro_opu.inputs import Form
+from pyro_opu.scoring.answers import Source
+from pyro_opu.scoring.batches import columns_of, inputs_of, named_inputs
+from pyro_opu.scoring.csv_rows import CsvRows
+
+__all__ = ["Block", "Reading", "format_of", "join", "open_table", "written"]
+
+#: Formats by suffix; any other is CSV.
+_FORMATS = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow"}
+
+
+class Block(NamedTuple):
+    """Rows of a table: the inputs in one tensor, and the columns of Arrow that are no inputs."""
+
+    x: Tensor
+    beside: Any = None
+
+
+class Reading(NamedTuple):
+    """A table that is read in blocks, after as many as are left out.
+
+    ``total`` are its rows, ``None`` where only the end tells.
+    """
+
+    blocks: Iterator[Block]
+    total: int | None = None
+
+
+def format_of(path: str | os.PathLike[str]) -> str:
+    """The format of a file, by its suffix.
+
+    Raises:
+        ImportError: Parquet or Arrow without pyarrow.
+    """
+    found = _FORMATS.get(Path(path).suffix.lower(), "csv")
+    if found != "csv":
+        try:
+            import pyarrow  # noqa: F401
+        except ImportError as error:
+            raise ImportError(
+                f"{Path(path).name} needs the package pyarrow, which is not installed: pip install "
+                '"pyro_opu[tables]". CSV needs none.'
+            ) from error
+    return found
+
+
+def open_table(
+    path: str,
+    source: Source,
+    rows: int,
+    *,
+    header: bool | None = None,
+    columns: Sequence[str] | None = None,
+    skip: int = 0,
+) -> Reading:
+    """Read a table in blocks of ``rows``, the first ``skip`` blocks left out.
+
+    Raises:
+        FileNotFoundError: there is no table.
+        ValueError: a row that cannot be answered; no rows; options of another format.
+    """
+    if format_of(path) != "csv":
+        if header is not None:
+            raise ArgumentError("`header` is of CSV alone; leave it out for Parquet and Arrow.")
+        return _open_arrow(path, source, rows, columns, skip)
+    if columns is not None:
+        raise ArgumentError(
+            "`columns` must be left out for a CSV file, all of whose columns are inputs. Leave "
+            "the others out of the file, or write it as Parquet."
+        )
+    if len(source.input_shape) != 1:
+        raise ArgumentError(
+            "`student` must take one row of numbers for a CSV file; its inputs are "
+            f"{source.form}, {tuple(source.input_shape)}. Answer them in Python."
+        )
+    return Reading(islice(_csv_blocks(path, source, rows, header), skip, None))
+
+
+def _csv_blocks(path: str, source: Source, rows: int, header: bool | None) -> Iterator[Block]:
+    with _text(path) as file:
+        if source.form.parts and all(part.source for part in source.form.parts):
+            for number, frame in enumerate(_frames(file, source.form, rows)):
+                yield Block(inputs_of(source, columns_of(frame), None, "table", number * rows))
+            return
+        table = CsvRows(file, source.input_shape[0], header)
+        if table.header is not None:
+            print(f"pyro-opu: took line 1 for a header: {table.header[:60]}", file=sys.stderr)
+        order = _order(table.header, source.form)
+        for x in table.blocks(rows):
+            yield Block(x if order is None else x[:, order])
+
+
+def _text(path: str) -> AbstractContextManager[TextIO]:
+    """The text of a file, or of the pipe, its ends of lines as they are."""
+    if path != "-":
+        return open(path, encoding="utf-8-sig", newline="")
+    text: Any = sys.stdin
+    text.reconfigure(encoding="utf-8-sig", newline="")
+    return nullcontext(text)
+
+
+def _order(header: str | None, form: Form) -> list[int] | None:
+    """Places of the columns of several inputs, by their names where the table has them."""
+    names = named_inputs(form)
+    if header is None or not names:
+        return None
+    given = [name.strip() for name in header.split(",")]
+    if sorted(given) != sorted(names):
+        raise ArgumentError(
+            f"`table` must have the columns {names}, the inputs by name; got {given}. Rename them, "
+            "or leave the header out where they are in this order."
+        )
+    return [given.index(name) for name in names]
+
+
+def _frames(file: TextIO, form: Form, rows: int) -> Iterable[Any]:
+    """Data frames of a CSV file with a header, its columns of the kinds of the student's."""
+    from pandas import read_csv
+
+    columns = [column for part in form.parts for column in part.source]
+    texts = {each.name: str for each in columns if str in map(type, each.names)}
+    dates = [each.name for each in columns if each.kind == "date"]
+    return read_csv(file, dtype=texts, parse_dates=dates, chunksize=rows)
+
+
+def _open_arrow(
+    path: str, source: Source, rows: int, columns: Sequence[str] | None, skip: int
+) -> Reading:
+    named = list(columns or named_inputs(source.form))
+
+    def blocks(tables: Iterator[Any]) -> Iterator[Block]:
+        for number, table in enumerate(tables, skip):
+            x = inputs_of(source, columns_of(table), columns, "table", number * rows)
+            yield Block(
+                x, table.drop_columns([n for n in table.column_names if n in named or not named])
+            )
+
+    batches, total = _batches(path, rows, skip * rows)
+    if total == 0:
+        raise ArgumentError("`table` must have at least one row; got none.")
+    return Reading(blocks(_of_size(batches, rows)), total)
+
+
+def _batches(path: str, rows: int, start: int) -> tuple[Iterator[Any], int | None]:
+    """Batches of a Parquet or Arrow file from the row ``start`` on, and its rows."""
+    import pyarrow
+    from pyarrow import parquet
+
+    if format_of(path) == "parquet":
+        file = parquet.ParquetFile(path, memory_map=True, buffer_size=2**16)
+        sizes = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
+        total, first = sum(sizes), 0
+        while first < len(sizes) and sizes[first] <= start:
+            start, first = start - sizes[first], first + 1
+        groups = list(range(first, len(sizes)))
+        batches = (
+            file.iter_batches(min(rows, 2**14), groups, use_threads=False) if groups else iter(())
+        )
+        return _from(batches, start), total
+    content = pyarrow.memory_map(path)
+    try:
+        reader = pyarrow.ipc.open_file(content)
+    except pyarrow.ArrowInvalid:  # a stream, as some write to files
+        content.seek(0)
+        return _from(iter(pyarrow.ipc.open_stream(content)), start), None
+    batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
+    return _from(batches, start), None
+
+
+def _from(batches: Iterable[Any], start: int) -> Iterator[Any]:
+    """Batches without their first rows."""
+    for batch in batches:
+        cut = min(start, len(batch))
+        start -= cut
+        if cut < len(batch):
+            yield batch.slice(cut)
+
+
+def _of_size(batches: Iterator[Any], rows: int) -> Iterator[Any]:
+    """The same rows as tables of ``rows``, the last of fewer."""
+    import pyarrow
+
+    held: list[Any] = []
+    for batch in batches:
+        while len(batch):
+            held.append(batch.slice(0, rows - sum(map(len, held))))
+            batch = batch.slice(len(held[-1]))
+            if sum(map(len, held)) == rows:
+                yield pyarrow.Table.from_batches(held)
+                held = []
+    if held:
+        yield pyarrow.Table.from_batches(held)
+
+
+def written(kind: str, answers: Mapping[str, Tensor], beside: Any, header: bool) -> bytes:
+    """A block of answers in a format; ``header`` says whether CSV names the columns."""
+    others = {} if beside is None else dict(zip(beside.column_names, beside.columns, strict=True))
+    if both := sorted(set(others) & set(answers)):
+        raise ArgumentError(
+            f"`table` must have columns of other names than the answers; got {both}. Rename them."
+        )
+    if kind == "csv":
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        if header:
+            writer.writerow([*others, *answers])
+        kept = [values.to_pylist() for values in others.values()]
+        values = [[f"{value:.7g}" for value in each.tolist()] for each in answers.values()]
+        writer.writerows(zip(*kept, *values, strict=True))
+        return text.getvalue().encode()
+    import pyarrow
+
+    arrays = {name: pyarrow.array(values.numpy()) for name, values in answers.items()}
+    table = pyarrow.table({**others, **arrays})
+    sink = io.BytesIO()
+    with _writer(kind, sink, table.schema) as file:
+        file.write_table(table)
+    return sink.getvalue()
+
+
+def join(kind: str, parts: Sequence[Path], file: BinaryIO) -> None:
+    """Write the blocks, in order, as one file."""
+    if kind == "csv":
+        for part in parts:
+            file.write(part.read_bytes())
+        return
+    schema = _read(kind, parts[0]).schema
+    with _writer(kind, file, schema) as writer:
+        for part in parts:
+            writer.write_table(_read(kind, part))
+
+
+def _writer(kind: str, file: BinaryIO, schema: Any) -> Any:
+    import pyarrow
+    from pyarrow import parquet
+
+    if kind == "parquet":
+        return parquet.ParquetWriter(file, schema)
+    return pyarrow.ipc.new_file(file, schema)
+
+
+def _read(kind: str, part: Path) -> Any:
+    import pyarrow
+    from pyarrow import parquet
+
+    if kind == "parquet":
+        return parquet.read_table(part, use_threads=False)
+    with pyarrow.OSFile(str(part)) as file:
+        return pyarrow.ipc.open_file(file).read_all()

@@ -1,0 +1,219 @@
+"""Tables that are answered into files: formats, every row once, and runs that were killed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pyro_opu import Inputs, OnePassPredictive, distill
+from pyro_opu.__main__ import main
+from pyro_opu.scoring import job
+
+pa = pytest.importorskip("pyarrow")
+pd = pytest.importorskip("pandas")
+pq = pytest.importorskip("pyarrow.parquet")
+pytestmark = pytest.mark.usefixtures("brief")
+
+ROWS, PART = 100, 16
+X = torch.randn(ROWS, 3, generator=torch.Generator().manual_seed(0))
+W = torch.randn(40, 3, 4, generator=torch.Generator().manual_seed(1))
+ID = [f"{number:03}" for number in range(ROWS)]
+TABLE = pa.table({"a": X[:, 0].numpy(), "id": ID, "b": X[:, 1].numpy(), "c": X[:, 2].numpy()})
+
+
+@pytest.fixture(scope="module")
+def fast() -> OnePassPredictive:
+    return distill(lambda x: (x @ W).softmax(-1), X, num_steps=20, seed=0, progress=False)
+
+
+@pytest.fixture
+def folder(fast: OnePassPredictive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The student, and the table in every format, in uneven batches; parts are of 16 rows."""
+    monkeypatch.setattr(job, "ROWS", PART)
+    fast.save(tmp_path / "student.safetensors")
+    pq.write_table(TABLE, tmp_path / "rows.parquet", row_group_size=7)
+    pq.write_table(TABLE, tmp_path / "large.parquet", row_group_size=60)
+    for name, opened in (("rows", pa.ipc.new_file), ("stream", pa.ipc.new_stream)):
+        with pa.OSFile(str(tmp_path / f"{name}.arrow"), "wb") as sink:
+            with opened(sink, TABLE.schema) as file:
+                file.write_table(TABLE, max_chunksize=23)
+    return tmp_path
+
+
+def answer(folder: Path, table: str, output: str, *options: str) -> int:
+    given = [str(folder / name) for name in ("student.safetensors", table, output)]
+    return main(["answer", *given[:2], "-o", given[2], *options])
+
+
+def read(path: Path) -> Any:
+    if path.suffix == ".csv":
+        return pd.read_csv(path, dtype={"id": str})
+    if path.suffix == ".parquet":
+        return pq.read_table(path).to_pandas()
+    with pa.OSFile(str(path)) as file:
+        return pa.ipc.open_file(file).read_all().to_pandas()
+
+
+@pytest.mark.parametrize("table", ["rows.parquet", "large.parquet", "rows.arrow", "stream.arrow"])
+@pytest.mark.parametrize("output", ["out.parquet", "out.arrow", "out.csv"])
+def test_every_row_is_answered_once_in_order(
+    fast: OnePassPredictive, folder: Path, table: str, output: str
+) -> None:
+    assert answer(folder, table, output, "--columns", "a,b,c") == 0
+    found = read(folder / output)
+    assert list(found.columns[:2]) == ["id", "p0"] and found["id"].tolist() == ID
+    wanted = fast.uncertainty(X)
+    mean = found[[f"p{k}" for k in range(4)]].to_numpy()
+    np.testing.assert_allclose(mean, fast.dirichlet(X).mean, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found["epistemic"], wanted.epistemic, rtol=1e-5, atol=1e-6)
+    assert not list(folder.glob("*.part*"))
+
+
+class Killed(BaseException):
+    """Stands for a power cut."""
+
+
+def killed(*_: Any) -> None:
+    raise Killed
+
+
+class Mortal:
+    """Answers so many parts, and dies at the next; counts the rows."""
+
+    def __init__(self) -> None:
+        self.answers, self.left, self.rows = job.answers, 0, 0
+
+    def __call__(self, source: Any, x: Any, seed: int) -> Any:
+        if not self.left:
+            raise Killed
+        self.left -= 1
+        self.rows += len(x)
+        return self.answers(source, x, seed)
+
+
+@pytest.mark.parametrize("table", ["rows.parquet", "large.parquet", "rows.arrow", "rows.csv"])
+def test_a_run_that_was_killed_goes_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], table: str
+) -> None:
+    """Killed before every part, and before the move: each row is answered once, by one of both."""
+    lines = [",".join(map(repr, row)) for row in X.tolist()]
+    (folder / "rows.csv").write_text("\n".join(["a,b,c", *lines]))
+    options = [] if table == "rows.csv" else ["--columns", "a,b,c"]
+    assert answer(folder, table, "whole.csv", *options) == 0
+    whole, parts = (folder / "whole.csv").read_bytes(), -(-ROWS // PART)
+    for alive in range(parts + 1):
+        mortal = Mortal()
+        with monkeypatch.context() as patch:
+            patch.setattr(job, "answers", mortal)
+            mortal.left = alive
+            with monkeypatch.context() as last, pytest.raises(Killed):
+                last.setattr(job, "join", killed)
+                answer(folder, table, "out.csv", *options)
+            assert not (folder / "out.csv").exists() and mortal.rows == min(ROWS, alive * PART)
+            mortal.left = parts
+            capsys.readouterr()
+            assert answer(folder, table, "out.csv", *options) == 0
+        assert (folder / "out.csv").read_bytes() == whole and mortal.rows == ROWS
+        said = f"goes on after {alive * PART} rows"
+        assert (said in capsys.readouterr().err) == bool(alive)
+        (folder / "out.csv").unlink()
+        assert not list(folder.glob("*.part*"))
+
+
+def test_a_run_begins_anew_where_a_file_has_changed(
+    fast: OnePassPredictive, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(job, "join", killed)
+        answer(folder, "rows.parquet", "out.csv", "--columns", "a,b,c")
+    (folder / "out.csv.parts" / "000003.0123456789abcdef.part").write_bytes(b"half")
+    pq.write_table(TABLE.slice(50), folder / "rows.parquet")
+    assert answer(folder, "rows.parquet", "out.csv", "--columns", "a,b,c") == 0
+    assert read(folder / "out.csv")["id"].tolist() == ID[50:]
+    assert not list(folder.glob("*.part*"))
+
+
+def test_a_folder_of_somebody_else_is_left_alone(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "out.csv.parts").mkdir()
+    (folder / "out.csv.parts" / "letter.txt").write_text("mine")
+    assert answer(folder, "rows.parquet", "out.csv", "--columns", "a,b,c") == 1
+    assert "`output` must leave the name" in capsys.readouterr().err
+    assert (folder / "out.csv.parts" / "letter.txt").read_text() == "mine"
+
+
+def replaced(name: str, values: Any) -> Any:
+    return TABLE.set_column(TABLE.column_names.index(name), name, pa.array(values))
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "message"),
+    [
+        (TABLE, [], r"`table\['id'\]` must hold numbers; it holds text"),
+        (TABLE, ["--columns", "a,b"], r"must name 3 numbers of a row"),
+        (TABLE, ["--columns", "a,b,d"], r"lacks \['d'\]"),
+        (TABLE, ["--columns", "a,b,c", "--header"], "`header` is of CSV alone"),
+        (replaced("b", [0.0] * 70 + [None] * 30), ["--columns", "a,b,c"], "row 70 has nan in"),
+        (TABLE.rename_columns(["a", "p0", "b", "c"]), ["--columns", "a,b,c"], r"got \['p0'\]"),
+        (TABLE.slice(0, 0), ["--columns", "a,b,c"], "at least one row"),
+    ],
+)
+def test_tables_that_are_refused_leave_nothing(
+    folder: Path, capsys: pytest.CaptureFixture[str], table: Any, options: list[str], message: str
+) -> None:
+    pq.write_table(table, folder / "rows.parquet")
+    (folder / "out.parquet").write_text("former")
+    assert answer(folder, "rows.parquet", "out.parquet", *options) == 1
+    assert re.search(message, capsys.readouterr().err)
+    assert (folder / "out.parquet").read_text() == "former"
+    assert not list(folder.glob("*.part*"))
+
+
+def test_columns_of_a_csv_file_are_all_inputs(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "rows.csv").write_text("a,b,c\n1,2,3\n")
+    assert answer(folder, "rows.csv", "out.csv", "--columns", "a,b,c") == 1
+    assert "`columns` must be left out" in capsys.readouterr().err
+
+
+def test_lists_of_one_length_are_a_matrix(fast: OnePassPredictive, folder: Path) -> None:
+    flat = pa.array(X.flatten().numpy())
+    pq.write_table(
+        pa.table({"x": pa.FixedSizeListArray.from_arrays(flat, 3), "id": ID}),
+        folder / "rows.parquet",
+    )
+    assert answer(folder, "rows.parquet", "out.parquet", "--columns", "x") == 0
+    found = read(folder / "out.parquet")
+    assert found["id"].tolist() == ID
+    np.testing.assert_allclose(found["epistemic"], fast.uncertainty(X).epistemic, rtol=1e-5)
+
+
+def test_a_table_with_names_is_read_by_them(tmp_path: Path) -> None:
+    """Categories by text, dictionary or category; a missing value; others stay beside."""
+    ward = np.array(["A", "B", "ICU"])[np.arange(ROWS) % 3]
+    lactate = np.where(np.arange(ROWS) % 5 == 0, np.nan, X[:, 0].numpy())
+    table = pd.DataFrame({"lactate": lactate, "ward": ward, "id": ID})
+    inputs = Inputs.of(table[["lactate", "ward"]], missing=("lactate",))
+    level = torch.randn(30, 3, generator=torch.Generator().manual_seed(2))
+
+    def posterior(lactate: Any, lactate_missing: Any, ward: Any) -> torch.Tensor:
+        p = (level[:, ward] + lactate.float() * ~lactate_missing).sigmoid()
+        return torch.stack([1 - p, p], -1)
+
+    fast = distill(posterior, inputs, num_steps=10, seed=0, progress=False)
+    fast.save(tmp_path / "student.safetensors")
+    for kind in (str, "category"):
+        given = pa.Table.from_pandas(table.astype({"ward": kind}), preserve_index=False)
+        pq.write_table(given, tmp_path / "rows.parquet")
+        assert answer(tmp_path, "rows.parquet", "out.parquet") == 0
+        found = read(tmp_path / "out.parquet")
+        assert found["id"].tolist() == ID and "ward" not in found
+        expected = fast.uncertainty(table[["lactate", "ward"]]).epistemic
+        np.testing.assert_allclose(found["epistemic"], expected, rtol=1e-4)
