@@ -253,6 +253,7 @@ def test_examples_run(page, monkeypatch, tmp_path):
     for module in (pyro_opu, pyro_opu.interop.scikit_learn):
         monkeypatch.setattr(module, "distill", quick)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # of processes that an engine starts
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     absent = [name for name in OPTIONAL if importlib.util.find_spec(name) is None]
     names, without = {}, []

@@ -28,6 +28,8 @@ STUDIES = (
     "pictures",
     "refinements",
     "scale",
+    "scoring",
+    "serving",
     "speed",
     "students",
     "tools",

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TextIO
 
@@ -164,7 +164,7 @@ def _batches(path: str, rows: int, start: int) -> tuple[Iterator[Any], int | Non
     from pyarrow import parquet
 
     if format_of(path) == "parquet":
-        file = parquet.ParquetFile(path, memory_map=True, buffer_size=2**16)
+        file = parquet.ParquetFile(path, buffer_size=2**18)
         sizes = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
         total, first = sum(sizes), 0
         while first < len(sizes) and sizes[first] <= start:
@@ -210,7 +210,7 @@ def _of_size(batches: Iterator[Any], rows: int) -> Iterator[Any]:
 
 
 def written(kind: str, answers: Mapping[str, Tensor], beside: Any, header: bool) -> bytes:
-    """A block of answers in a format; ``header`` says whether CSV names the columns."""
+    """A block of answers, as CSV or for Arrow; ``header`` says whether CSV names the columns."""
     others = {} if beside is None else dict(zip(beside.column_names, beside.columns, strict=True))
     if both := sorted(set(others) & set(answers)):
         raise ArgumentError(
@@ -227,12 +227,15 @@ def written(kind: str, answers: Mapping[str, Tensor], beside: Any, header: bool)
         return text.getvalue().encode()
     import pyarrow
 
+    for name, values in others.items():  # each part would have a dictionary of its own
+        if pyarrow.types.is_dictionary(values.type):
+            others[name] = values.cast(values.type.value_type)
     arrays = {name: pyarrow.array(values.numpy()) for name, values in answers.items()}
     table = pyarrow.table({**others, **arrays})
-    sink = io.BytesIO()
-    with _writer(kind, sink, table.schema) as file:
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_file(sink, table.schema) as file:
         file.write_table(table)
-    return sink.getvalue()
+    return sink.getvalue().to_pybytes()
 
 
 def join(kind: str, parts: Sequence[Path], file: BinaryIO) -> None:
@@ -241,26 +244,17 @@ def join(kind: str, parts: Sequence[Path], file: BinaryIO) -> None:
         for part in parts:
             file.write(part.read_bytes())
         return
-    schema = _read(kind, parts[0]).schema
-    with _writer(kind, file, schema) as writer:
-        for part in parts:
-            writer.write_table(_read(kind, part))
-
-
-def _writer(kind: str, file: BinaryIO, schema: Any) -> Any:
     import pyarrow
     from pyarrow import parquet
 
-    if kind == "parquet":
-        return parquet.ParquetWriter(file, schema)
-    return pyarrow.ipc.new_file(file, schema)
-
-
-def _read(kind: str, part: Path) -> Any:
-    import pyarrow
-    from pyarrow import parquet
-
-    if kind == "parquet":
-        return parquet.read_table(part, use_threads=False)
-    with pyarrow.OSFile(str(part)) as file:
-        return pyarrow.ipc.open_file(file).read_all()
+    tables = (pyarrow.ipc.open_file(part.read_bytes()).read_all() for part in parts)
+    first = next(tables)
+    if kind == "arrow":
+        writer = pyarrow.ipc.new_file(file, first.schema)
+    else:  # numbers that hardly repeat need no dictionary
+        floating = pyarrow.types.is_floating
+        repeated = [field.name for field in first.schema if not floating(field.type)]
+        writer = parquet.ParquetWriter(file, first.schema, use_dictionary=repeated)
+    with writer:
+        for table in chain([first], tables):
+            writer.write_table(table)
