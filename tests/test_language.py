@@ -12,7 +12,9 @@ import pyro_opu
 
 HOUSE = Path(pyro_opu.__file__).parent
 #: A sentence, or an entry of Args, that begins with a genitive and has no head.
-OPENINGS = re.compile(r"(?:^|[.!?:]\s+|\n\n\s*)((?:Of|Those of|That of|As of|Likewise)\b.{0,50})")
+OPENINGS = re.compile(
+    r"(?:^|[.!?:]\s+|\n\n\s*|\n\s*[*-] )((?:Of|Those of|That of|As of|Likewise)\b.{0,50})"
+)
 WORDS = re.compile(
     r"\b(dear|dearer|told|asked twice|whence|thereof|naught|homely|"
     r"(?:a|the|another|any|its|joint) laws?)\b(?! of (?:total|succession))"
