@@ -25,7 +25,7 @@ from benchmarks.exact import medians
 from papers.results import say
 
 PAGE = Path(__file__).parents[1] / "docs" / "which_tool.md"
-BLOCK = re.compile(r"## (.*?)\n+```python\n(.*?)```", re.DOTALL)
+BLOCK = re.compile(r"## ([^\n]*)\n+```python\n(.*?)```", re.DOTALL)
 
 
 def blocks() -> tuple[str, dict[str, str]]:
