@@ -162,7 +162,8 @@ def by_ray(path: Path, table: Path) -> None:
     """Two actors that score; reading and writing are tasks, which need a share of their own."""
     import ray
 
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    root = {"env_vars": {"PYTHONPATH": str(Path(__file__).parents[1])}}  # a worker runs elsewhere
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, runtime_env=root)
     given = {"fn_constructor_args": (path, NAMES), "concurrency": 2, "batch_size": BATCH}
     scored = ray.data.read_parquet(str(table)).map_batches(
         pyro_opu.Scorer, batch_format="pyarrow", **given
