@@ -12,6 +12,7 @@ import torch
 
 ROOT = Path(__file__).parent.parent.parent
 STUDIES = (
+    "asking",
     "batch_bald",
     "concentration",
     "conformal",
