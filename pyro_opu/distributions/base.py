@@ -22,11 +22,13 @@ class Answer(Printed):
         batch_shape: ``(N,)``.
         event_shape: ``(C,)``, or ``()`` of a real y.
         untraceable: Measures that a traced program cannot hold.
+        closed_form: Whether measures are closed forms of few numbers of a row.
     """
 
     batch_shape: torch.Size
     event_shape: torch.Size
     untraceable: ClassVar[tuple[str, ...]] = ()
+    closed_form: ClassVar[bool] = False
 
     @property
     def num_classes(self) -> int | None:

@@ -164,6 +164,7 @@ class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
         "log_mean": constraints.real_vector,
         "log_concentration": constraints.real,
     }
+    closed_form = True
     # Given, where other families compute them.
     log_mean: Tensor = None  # type: ignore[assignment]
     log_concentration: Tensor = None  # type: ignore[assignment]

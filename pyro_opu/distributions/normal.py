@@ -65,6 +65,7 @@ class Components:
 class RealAnswer(Answer):
     """A distribution of a real y, one per input, whose variance is aleatoric plus epistemic."""
 
+    closed_form = True
     mean: Tensor
     log_aleatoric: Tensor
     log_epistemic: Tensor

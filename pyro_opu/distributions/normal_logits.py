@@ -16,9 +16,9 @@ from pyro_opu.distributions.dirichlet import LOG_CONCENTRATION_RANGE, Predictive
 __all__ = [
     "LEAST",
     "LOG_DEVIATIONS",
+    "NormalLogits",
     "averaged_logit",
     "informed_concentration",
-    "log_concentration_of",
     "log_deviation_of",
     "moderated",
     "tabulated_logit",
@@ -121,9 +121,9 @@ def tabulated_logit(logit: Tensor, log_deviation: Tensor) -> TabulatedLogit:
     Returns:
         Both of that shape, in float64; off by at most 0.003.
     """
-    size, farther = _sized(logit)
+    size, farther = beyond(logit)
     twice = 2 * log_deviation.double()
-    found = _between(_table(logit.device), size / FARTHEST, (twice / 2).exp() / MOST_DEVIATION)
+    found = _between(_cells(logit.device), _along(size), (twice / 2).exp() / MOST_DEVIATION)
     moved, log_concentration, log_information, log_loss = found.unbind(-1)
     # Of p where it is the smaller; farther out its average falls by exp(-farther).
     mean = -(size + farther) - moved * twice.exp()
@@ -139,52 +139,100 @@ def tabulated_logit(logit: Tensor, log_deviation: Tensor) -> TabulatedLogit:
     )
 
 
-def log_concentration_of(logit: Tensor, log_deviation: Tensor) -> Tensor:
-    """The mean of :func:`tabulated_logit` alone."""
-    size, farther = _sized(logit)
-    log_s = log_deviation.double()
-    table = _table(logit.device)[..., 1:2]
-    found = _between(table, size / FARTHEST, log_s.exp() / MOST_DEVIATION).squeeze(-1)
-    return found - 2 * log_s + farther
-
-
 def log_deviation_of(logit: Tensor, log_concentration: Tensor) -> Tensor:
     r"""About the :math:`\log s` of the normal logit with this average and :math:`\log \alpha_0`."""
-    size, farther = _sized(logit)
-    low, high = CONCENTRATIONS
-    across = (log_concentration.double() - farther - low) / (high - low)
-    return _between(_inverse(logit.device), size / FARTHEST, across).squeeze(-1)
+    size, farther = beyond(logit)
+    return _sought(_along(size), log_concentration.double() - farther)
 
 
-def _sized(logit: Tensor) -> tuple[Tensor, Tensor]:
+class NormalLogits:
+    """Normal logits by their averages, and numbers of the table at their deviations, float64.
+
+    Attributes:
+        farther: How far each lies beyond the table, ``(N, K)``.
+
+    Args:
+        logit: :math:`\\mathrm{logit}\\, \\bar p`, ``(N, K)``.
+    """
+
+    def __init__(self, logit: Tensor) -> None:
+        size, self.farther = beyond(logit)
+        self._place, self._device = _along(size), logit.device
+
+    def first_deviation(self, log_concentration: Tensor) -> Tensor:
+        """The deviation of the first with this log alpha_0 ``(N,)``, ``(N, 1)``."""
+        first = tuple(each[:, :1] for each in self._place)
+        return _sought(first, log_concentration.unsqueeze(-1) - self.farther[:, :1]).exp()
+
+    def concentration(self, deviation: Tensor) -> Tensor:
+        """alpha_0, ``(N, K)``, times the square of the deviation."""
+        return (self._one(1, deviation) + self.farther).exp()
+
+    def information(self, deviation: Tensor) -> Tensor:
+        """Information in nats, ``(N, K)``, over the square of the deviation."""
+        return (self._one(2, deviation) - self.farther).exp()
+
+    def _one(self, channel: int, deviation: Tensor) -> Tensor:
+        cells = _cells(self._device, channel)
+        return _between(cells, self._place, deviation / MOST_DEVIATION).squeeze(-1)
+
+
+def beyond(logit: Tensor) -> tuple[Tensor, Tensor]:
     """The size of a logit, as far as the table goes, and what is beyond."""
     size = logit.double().abs()
     inside = size.clamp_max(FARTHEST)
     return inside, size - inside
 
 
-def _between(table: Tensor, along: Tensor, across: Tensor) -> Tensor:
-    """Entries ``(*shape, K)`` of a table ``(H, W, K)`` at shares of its height and width, linear.
+def _sought(along: tuple[Tensor, ...], log_concentration: Tensor) -> Tensor:
+    """Log deviations in the table of the inverse."""
+    low, high = CONCENTRATIONS
+    across = (log_concentration - low) / (high - low)
+    return _between(_inverse(log_concentration.device), along, across).squeeze(-1)
+
+
+def _along(size: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows of cells for sizes of logits, and how far down a cell each is."""
+    down = size * ((LOGITS - 1) / FARTHEST)
+    top = down.long().clamp(0, LOGITS - 2)  # of NaN any, between which and the next NaN stays NaN
+    return top, down - top
+
+
+def _between(cells: Tensor, along: tuple[Tensor, ...], across: Tensor) -> Tensor:
+    """Entries ``(*shape, K)`` of a table of :func:`_in_cells` at rows and shares of its width.
 
     Not by ``grid_sample``, which runtimes of ONNX lack in float64.
     """
-    height, width, size = table.shape
-    down, right = along * (height - 1), (across * (width - 1)).clamp(0, width - 1)
-    top, left = (  # of NaN the first, between which and the next NaN stays NaN
-        place.nan_to_num(0.0).floor().clamp_max(most - 2)
-        for place, most in ((down, height), (right, width))
+    top, lower = along
+    width = len(cells) // (LOGITS - 1)
+    right = (across * width).clamp(0, width)
+    left = right.long().clamp(0, width - 1)
+    found = torch.embedding(cells, left + top * width).unflatten(-1, (-1, 4))
+    start, rightward, downward, both = found.unbind(-1)
+    lower, upper = lower.unsqueeze(-1), (right - left).unsqueeze(-1)
+    return start + rightward * upper + (downward + both * upper) * lower
+
+
+def _in_cells(table: Tensor) -> Tensor:
+    """What is linear between four entries of a table ``(H, W, K)``: ``((H - 1)(W - 1), 4 K)``."""
+    (here, right), (under, across) = (
+        (rows[:, :-1], rows[:, 1:]) for rows in (table[:-1].double(), table[1:].double())
     )
-    first = (top * width + left).long().flatten()
-    rows = table.reshape(height * width, size)
-    corners = [rows.index_select(0, first + k) for k in (0, 1, width, width + 1)]
-    lower, upper = (down - top).reshape(-1, 1), (right - left).reshape(-1, 1)
-    here, there = (a + (b - a) * upper for a, b in (corners[:2], corners[2:]))
-    return (here + (there - here) * lower).reshape(*along.shape, size)
+    four = torch.stack([here, right - here, under - here, across - under - right + here], -1)
+    return four.float().flatten(2).flatten(0, 1)
 
 
 @cache
 @torch.inference_mode(mode=False)
-def _table(device: torch.device) -> Tensor:
+def _cells(device: torch.device, channel: int | None = None) -> Tensor:
+    """One number of the table, or all four."""
+    table = _table()
+    return _in_cells(table if channel is None else table[..., channel : channel + 1]).to(device)
+
+
+@cache
+@torch.inference_mode(mode=False)
+def _table() -> Tensor:
     r"""The table for averages below one half ``(|logit| from 0 to 20, s from 0 to 8, 4)``, float32.
 
     How far m lies below the average's logit, log alpha_0, the logarithm of the information, and
@@ -214,19 +262,20 @@ def _table(device: torch.device) -> Tensor:
         (divergence @ weights).log() - 2 * s.log(),
         (-log_rest @ weights).log(),
     ]
-    return torch.cat(channels, -1).float().to(device)
+    return torch.cat(channels, -1).float()
 
 
 @cache
 @torch.inference_mode(mode=False)
 def _inverse(device: torch.device) -> Tensor:
-    """Log deviations ``(|logit| from 0 to 20, log alpha_0, 1)``, float32."""
+    """Log deviations by ``|logit|`` from 0 to 20 and log alpha_0, float32, in cells."""
     logits = torch.linspace(0.0, FARTHEST, LOGITS, dtype=torch.float64)
     log_s = torch.linspace(*LOG_DEVIATIONS, 20 * DEVIATIONS, dtype=torch.float64)
-    found = log_concentration_of(*torch.meshgrid(logits, log_s, indexing="ij")).numpy()
+    logit, log_deviation = torch.meshgrid(logits, log_s, indexing="ij")
+    found = tabulated_logit(logit, log_deviation).log_concentration.numpy()
     wanted = np.linspace(*CONCENTRATIONS, SOUGHT)
     rows = [np.interp(wanted, own[::-1], log_s.numpy()[::-1]) for own in found]
-    return torch.from_numpy(np.array(rows)).float()[..., None].to(device)
+    return _in_cells(torch.from_numpy(np.array(rows)).float()[..., None]).to(device)
 
 
 def informed_concentration(log_mean: Tensor, variance: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -17,10 +17,9 @@ from pyro_opu.checks import ArgumentError, check_tensor
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet, SimplexDistribution, check_point
 from pyro_opu.distributions.measures import HALF, DirichletMeasures, at_least_float32
 from pyro_opu.distributions.normal_logits import (
-    LOG_DEVIATIONS,
+    MOST_DEVIATION,
+    NormalLogits,
     TabulatedLogit,
-    log_concentration_of,
-    log_deviation_of,
     tabulated_logit,
 )
 from pyro_opu.rng import drawing
@@ -77,6 +76,7 @@ class NormalSticks(SimplexDistribution):
         "log_mean": constraints.real_vector,
         "log_concentration": constraints.real,
     }
+    closed_form = True
     # Given, where other families compute them.
     log_mean: Tensor = None  # type: ignore[assignment]
     log_concentration: Tensor = None  # type: ignore[assignment]
@@ -99,14 +99,13 @@ class NormalSticks(SimplexDistribution):
     @lazy_property
     def sticks(self) -> Sticks:
         """The sticks that have this mean and variance."""
-        return broken(self.log_mean, self.log_concentration)
+        return Sticks(self.log_mean, self.log_concentration)
 
     @property
     def variance(self) -> Tensor:
         """The measure of every class, ``(N, C)``, by the table."""
         sticks = self.sticks
-        h = self.log_mean.double().exp().gather(-1, sticks.order)
-        variance = _variances(h, sticks.logit, sticks.deviation.log())
+        variance = sticks.variances(sticks.deviation)
         return variance.gather(-1, sticks.order.argsort(-1)).to(self.log_mean.dtype)
 
     def log_rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
@@ -156,7 +155,7 @@ class NormalSticks(SimplexDistribution):
         logs = logs.gather(-1, sticks.order.expand_as(logs))
         left = logs.flip(-1).logcumsumexp(-1).flip(-1)
         z = (logs[..., :-1] - left[..., 1:] - sticks.of.mean) / sticks.deviation
-        normal = -0.5 * (z.square() + math.log(2 * math.pi)) - sticks.deviation.log()
+        normal = -0.5 * (z.square() + math.log(2 * math.pi)) - sticks.log_deviation
         # v (1 - v) r = pi_k (1 - v), and 1 - v = r_{k+1} / r_k
         jacobian = logs[..., :-1] + left[..., 1:] - left[..., :-1]
         density = (normal - jacobian).sum(-1)
@@ -164,7 +163,7 @@ class NormalSticks(SimplexDistribution):
 
     def measures(self) -> StickMeasures:
         """By the table."""
-        return StickMeasures(self)
+        return StickMeasures(self.log_mean, self.log_concentration)
 
     def matched(self) -> PredictiveDirichlet:
         """The Dirichlet with the same mean and summed variance, at no cost."""
@@ -174,19 +173,53 @@ class NormalSticks(SimplexDistribution):
         return {"log_mean": self.log_mean, "log_concentration": self.log_concentration}
 
 
-class Sticks(NamedTuple):
-    """C - 1 sticks of every input, float64."""
+class Sticks:
+    """C - 1 sticks of every input, float64.
 
-    order: Tensor
-    """Classes, the likeliest first, ``(N, C)``."""
-    deviation: Tensor
-    """s, ``(N, C - 1)``."""
-    log_left: Tensor
-    """Logarithm of the mean of what is left before each, ``(N, C - 1)``."""
-    logit: Tensor
-    """The logit of the mean share, ``(N, C - 1)``."""
-    of: TabulatedLogit
-    """What each logit says of its share."""
+    Attributes:
+        order: Classes, the likeliest first, ``(N, C)``.
+        logit: The logit of the mean share, ``(N, C - 1)``.
+        left: The mean of what is left before each, ``(N, C - 1)``.
+        deviation: s, ``(N, C - 1)``.
+
+    Args:
+        log_mean: ``(N, C)``.
+        log_concentration: log alpha_0, ``(N,)``.
+    """
+
+    def __init__(self, log_mean: Tensor, log_concentration: Tensor) -> None:
+        logs = log_mean.log_softmax(-1, dtype=torch.float64).clamp_min(LEAST_LOG)
+        logs, self.order = logs.sort(-1, descending=True)
+        self._h = logs.exp()
+        whole, squares = (each.flip(-1).cumsum(-1).flip(-1) for each in (self._h, self._h.square()))
+        self.left, rest = whole[:, :-1], whole[:, 1:]
+        self._odds = self._h[:, :-1] / rest
+        self.logit = self._odds.log()
+        self._logits = NormalLogits(self.logit)
+        scale = (squares[:, 1:] / rest.square() + 1.0).sqrt()
+        scale = scale / scale[:, :1]
+        wanted = own = log_concentration.double()  # of the first stick, near that of all
+        for search in range(SEARCHES + 1):
+            deviation = (self._logits.first_deviation(own) * scale).clamp_max(MOST_DEVIATION)
+            if search < SEARCHES:
+                own = own + wanted - self._log_concentration(deviation, rest)
+        self.deviation = deviation
+
+    def _log_concentration(self, deviation: Tensor, rest: Tensor) -> Tensor:
+        """Log alpha_0 of all classes, ``(N,)``."""
+        h, tiny = self._h, torch.finfo(torch.float64).tiny
+        gini = h[:, 0] * rest[:, 0] + (h[:, 1:] * (1.0 - h[:, 1:])).sum(-1)
+        variance = self.variances(deviation).sum(-1)
+        return ((gini - variance).clamp_min(tiny) / variance.clamp_min(tiny)).log()
+
+    def variances(self, deviation: Tensor) -> Tensor:
+        """Values of every class ``(N, C)``, in the order of the sticks."""
+        square = deviation.square()
+        share = square / (square + self._logits.concentration(deviation))
+        # E v^2 / (E v)^2 - 1, and of 1 - v: factors of E pi_k^2 / h_k^2, sticks being independent
+        taken, passed = pad(share / self._odds, (0, 1)), pad(share * self._odds, (1, 0))
+        before = (passed + 1.0).cumprod(-1)
+        return self._h.square() * (before - 1.0 + before * taken)
 
     def log_probs(self, z: Tensor) -> Tensor:
         """Logarithms of class probabilities ``(..., N, C)`` at logits ``(..., N, C - 1)``."""
@@ -194,33 +227,25 @@ class Sticks(NamedTuple):
         logs = pad(logsigmoid(z), (0, 1)) + left
         return logs.gather(-1, self.order.argsort(-1).expand_as(logs))
 
+    def epistemic(self) -> Tensor:
+        """Mutual information, ``(N,)``."""
+        information = self._logits.information(self.deviation)
+        return (self.left * self.deviation.square() * information).sum(-1)
 
-def broken(log_mean: Tensor, log_concentration: Tensor) -> Sticks:
-    """The sticks with this mean ``(N, C)`` and, by their deviations, log alpha_0 ``(N,)``."""
-    logs = log_mean.double().log_softmax(-1).clamp_min(LEAST_LOG)
-    logs, order = logs.sort(-1, descending=True)
-    h = logs.exp()
-    left = h.flip(-1).cumsum(-1).flip(-1)
-    rest, squares = left[:, 1:], h.square().flip(-1).cumsum(-1).flip(-1)[:, 1:]
-    logit = logs[:, :-1] - rest.log()
-    log_scale = 0.5 * (squares / rest.square()).log1p()
-    gini = -(h * logs.expm1()).sum(-1)
+    @lazy_property
+    def log_left(self) -> Tensor:
+        """Logarithm of :attr:`left`."""
+        return self.left.log()
 
-    def whole(log_deviation: Tensor) -> Tensor:
-        """Log alpha_0 of all classes, ``(N,)``."""
-        variance = _variances(h, logit, log_deviation).sum(-1)
-        tiny = torch.finfo(variance.dtype).tiny
-        return (gini - variance).clamp_min(tiny).log() - variance.clamp_min(tiny).log()
+    @lazy_property
+    def log_deviation(self) -> Tensor:
+        """Logarithm of :attr:`deviation`."""
+        return self.deviation.log()
 
-    wanted = log_concentration.double()
-    own = wanted.clone()  # of the first stick alone, which differs from that of all by little
-    for search in range(SEARCHES + 1):
-        first = log_deviation_of(logit[:, 0], own)
-        deviation = (first[:, None] + log_scale - log_scale[:, :1]).clamp_max(LOG_DEVIATIONS[1])
-        if search < SEARCHES:
-            own = own + wanted - whole(deviation)
-    of = tabulated_logit(logit, deviation)
-    return Sticks(order, deviation.exp(), left[:, :-1].log(), logit, of)
+    @lazy_property
+    def of(self) -> TabulatedLogit:
+        """What each logit says of its share."""
+        return tabulated_logit(self.logit, self.log_deviation)
 
 
 def _falling_root(m: Tensor, s2: Tensor, c: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -230,15 +255,6 @@ def _falling_root(m: Tensor, s2: Tensor, c: Tensor, low: Tensor, high: Tensor) -
         rises = (c + 1) * z.sigmoid() - 1 > (z - m) / s2
         low, high = torch.where(rises, z, low), torch.where(rises, high, z)
     return low
-
-
-def _variances(h: Tensor, logit: Tensor, log_deviation: Tensor) -> Tensor:
-    """Values of every class ``(N, C)``, in the order of the sticks."""
-    log_share = -softplus(log_concentration_of(logit, log_deviation))
-    # log (E v^2 / (E v)^2), and of 1 - v: factors of E pi_k^2 / h_k^2, sticks being independent
-    taken, passed = (log_share - logit).exp().log1p(), (log_share + logit).exp().log1p()
-    raised = pad(taken, (0, 1)) + pad(passed.cumsum(-1), (1, 0))
-    return h.square() * raised.expm1()
 
 
 class StickMeasures(DirichletMeasures):
@@ -257,13 +273,17 @@ class StickMeasures(DirichletMeasures):
         Stein (1981), Estimation of the mean of a multivariate normal distribution, lemma 1.
     """
 
-    def __init__(self, answer: NormalSticks) -> None:
-        super().__init__(answer.log_mean, answer.log_concentration)
-        self._sticks = answer.sticks
+    @cached_property
+    def _sticks(self) -> Sticks:
+        return Sticks(*self._given)
 
     @cached_property
     def epistemic(self) -> Tensor:
-        return (self._sticks.log_left + self._sticks.of.log_information).exp().sum(-1)
+        return self._sticks.epistemic()
+
+    @property
+    def aleatoric(self) -> Tensor:
+        return (self.total - self.epistemic).clamp(min=0.0)
 
     @property
     def expected_pairwise_kl(self) -> Tensor:
@@ -271,11 +291,11 @@ class StickMeasures(DirichletMeasures):
         # Of mean v (1 - v): alpha_0 / (alpha_0 + 1) of the mean share's.
         within = logsigmoid(sticks.logit) + logsigmoid(-sticks.logit)
         within = within + logsigmoid(sticks.of.log_concentration)
-        return (sticks.log_left + 2 * sticks.deviation.log() + within).exp().sum(-1)
+        return (sticks.log_left + 2 * sticks.log_deviation + within).exp().sum(-1)
 
     @property
     def differential_entropy(self) -> Tensor:
         sticks = self._sticks
-        normal = 0.5 + 0.5 * math.log(2 * math.pi) + sticks.deviation.log()
+        normal = 0.5 + 0.5 * math.log(2 * math.pi) + sticks.log_deviation
         left = pad(sticks.of.log_absent.cumsum(-1), (1, -1))
         return (normal + sticks.of.log_present + sticks.of.log_absent + left).sum(-1)

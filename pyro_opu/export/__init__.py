@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pyro_opu.checks import ArgumentError, check_inputs, check_path, instance_of
 from pyro_opu.export.formats import FORMATS, check_packages, open_onnx, run_onnx
-from pyro_opu.export.program import FileProgram, StudentProgram, differing, trace
+from pyro_opu.export.program import FileProgram, Outputs, StudentProgram, differing, trace
 from pyro_opu.guides.base import in_dtype_of
 from pyro_opu.guides.novelty import Novelty
 from pyro_opu.inputs import PLAIN, Form
@@ -29,7 +29,7 @@ def export(
     path: str | os.PathLike[str],
     example_x: Tensor,
     *,
-    outputs: Sequence[str] | None = None,
+    outputs: Outputs = None,
     sites: Sequence[str] = (),
     form: Form = PLAIN,
     novelty: Novelty | None = None,
@@ -56,8 +56,9 @@ def export(
             guide; one of this package is compared up to 1e6 deviations from its transfer inputs
             too. The program takes inputs in the guide's dtype, or in float64 if these are and the
             guide centres them (time stamps).
-        outputs: Names of the outputs, in their order; by default all that the answer has in closed
-            form. The differential entropy of a mixture costs more than all the rest.
+        outputs: Names of the outputs, in their order; by default mean, concentration and epistemic,
+            of a real y or a count mean and variances. "all" is whatever the answer has in closed
+            form, and novelty, which takes several times as long.
         sites: Names for the description.
         form: The form of several inputs, which ``example_x`` holds as one tensor. The program
             takes its parts, by position; in ONNX by name. At an index that was not seen, which it

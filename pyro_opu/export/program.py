@@ -28,6 +28,8 @@ _NOTES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from
 
 
 Arguments = tuple[Tensor, ...]
+#: Names of outputs, "all" that there are, or the usual ones.
+Outputs = Sequence[str] | str | None
 #: Outputs that follow from the novelty of the inputs, and their units.
 BESIDE = {
     "novelty": "share of held-out rows",
@@ -83,15 +85,16 @@ class FileProgram(nn.Module):
 class StudentProgram(FileProgram):
     """The module that is traced: x -> named outputs of a copy of a guide on the CPU.
 
-    ``outputs`` are in this order; by default all that the guide's answer has. Several inputs are so
-    many arguments. A program cannot refuse an index that was not seen: its answer is NaN.
+    ``outputs`` are in this order; by default the usual ones of the guide's answer, and with "all"
+    whatever it has. Several inputs are so many arguments. A program cannot refuse an index that
+    was not seen: its answer is NaN.
     """
 
     def __init__(
         self,
         guide: nn.Module,
         input_shape: Sequence[int],
-        outputs: Sequence[str] | None = None,
+        outputs: Outputs = None,
         novelty: Novelty | None = None,
         form: Form = PLAIN,
         bound: float | None = None,
@@ -108,7 +111,8 @@ class StudentProgram(FileProgram):
         weight = next(self.guide.parameters(), None)
         self.dtype = torch.get_default_dtype() if weight is None else weight.dtype
         answer = as_answer(self.guide(torch.zeros(1, *input_shape, dtype=self.dtype)))
-        units = answer.measures().units
+        measures = answer.measures()
+        units = measures.units
         if novelty is not None:
             units = units | BESIDE
             if bound is None:
@@ -117,7 +121,7 @@ class StudentProgram(FileProgram):
             seen = torch.zeros(max(values, default=0) + 2, dtype=torch.bool)  # last: above all
             self.register_buffer(f"seen_{column}", seen.index_fill(0, torch.tensor(values), True))
         self.num_classes = answer.num_classes
-        self.outputs = _checked(outputs, answer, units)
+        self.outputs = _checked(outputs, answer, units, measures.usual)
         self.units = {name: units[name] for name in self.outputs}
         found = self._named(answer)  # caches, such as fixed points, are filled here
         shapes = {name: ["N", *value.shape[1:]] for name, value in found.items()}
@@ -178,17 +182,19 @@ class StudentProgram(FileProgram):
 
 
 def _checked(
-    outputs: Sequence[str] | None, answer: Answer, units: dict[str, str]
+    outputs: Outputs, answer: Answer, units: Collection[str], usual: Collection[str]
 ) -> tuple[str, ...]:
-    """Check the names of the outputs; by default all that can be traced."""
+    """Check the names of the outputs; by default the usual ones."""
     known = [name for name in units if name not in answer.untraceable]
-    if outputs is not None and not is_sequence(outputs):
+    if outputs is None or outputs == "all":
+        return tuple(known if outputs else usual)
+    if not is_sequence(outputs):
         raise ArgumentTypeError(
-            f"`outputs` must be a list of names; got {outputs!r}. Write ['mean', 'epistemic']."
+            f"`outputs` must be a list of names, or \"all\"; got {outputs!r}. Write ['mean', "
+            "'epistemic']."
         )
     advice = f"What a {type(answer).__name__} has no closed form for is not exported."
-    default = [name for name in known if name not in ("trust", "bound")]
-    return named_once(default if outputs is None else outputs, known, advice=advice)
+    return named_once(outputs, known, advice=advice)
 
 
 def named_once(

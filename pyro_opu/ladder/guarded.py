@@ -17,6 +17,7 @@ from pyro_opu.judging.classes import decisive
 from pyro_opu.ladder.base import Exact
 from pyro_opu.ladder.exact import exact as exact_of
 from pyro_opu.ladder.router import NAMES, check_router, put_router
+from pyro_opu.metrics.uncertainty import uncertainty
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.rng import full_precision
 from pyro_opu.teachers import Source
@@ -176,7 +177,7 @@ class Guarded:
         answer, novelty = self._one_pass(x)
         tables = {}
         for site, own in fast.outcome.by_site(answer).items():
-            table = fast._uncertainty(own, novelty)
+            table = replace(uncertainty(own), novelty=novelty)
             if table.mean is None:
                 table = replace(table, mean=own.measures().rounded(["mean"])["mean"])
             tables[site] = table

@@ -15,9 +15,11 @@ distributions (2000), chapter 49.
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
 from operator import attrgetter
-from typing import Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast, overload
 
 import torch
 from torch import Tensor
@@ -26,7 +28,11 @@ from pyro_opu.checks import ArgumentTypeError, check_tensor
 from pyro_opu.distributions import Answer, RealAnswer, SimplexDistribution
 from pyro_opu.distributions.dirichlet import check_dirichlet
 from pyro_opu.distributions.measures import DrawMeasures, Measures
+from pyro_opu.utils.chunks import joined
 from pyro_opu.utils.printing import averages
+
+if TYPE_CHECKING:
+    from typing import Self
 
 __all__ = [
     "RegressionUncertainty",
@@ -48,15 +54,68 @@ __all__ = [
 Source = torch.distributions.Dirichlet | SimplexDistribution | Tensor
 
 
-class _Table:
-    """Fields of a frozen dataclass, also found by name: ``u["total"]`` and ``dict(u)`` work."""
+class Rows(NamedTuple):
+    """Measures of a block of rows: their kind, and a function of names that gives values."""
 
+    kind: str
+    read: Callable[[Sequence[str]], Mapping[str, Tensor]]
+
+
+class _Blocks:
+    """What fills a table: the measures of its rows, block by block, in the modes of the call."""
+
+    def __init__(self, blocks: Sequence[Rows], novelty: Callable[[], Tensor] | None) -> None:
+        self.blocks, self.novelty = blocks, novelty
+        self.modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+
+    def __call__(self, names: Sequence[str]) -> dict[str, Tensor]:
+        if self.modes == (torch.is_grad_enabled(), torch.is_inference_mode_enabled()):
+            return self._read(names)
+        grad, inference = self.modes
+        with torch.inference_mode(inference), torch.set_grad_enabled(grad):
+            return self._read(names)
+
+    def _read(self, names: Sequence[str]) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        if "novelty" in names and self.novelty is not None:
+            found["novelty"] = self.novelty()
+        if measures := [name for name in names if name != "novelty"]:
+            parts = [block.read(measures) for block in self.blocks]
+            found |= {name: joined([part[name] for part in parts], 0) for name in measures}
+        return found
+
+
+class _Table:
+    """Fields of a frozen dataclass, also found by name: ``u["total"]`` and ``dict(u)`` work.
+
+    A table may be made of :class:`_Blocks`: a field is computed when it is first read, and kept.
+    """
+
+    __slots__ = ("_blocks",)
     aliases: ClassVar[tuple[str, ...]] = ()
+    _blocks: _Blocks
+
+    @classmethod
+    def of_blocks(cls, blocks: _Blocks) -> Self:
+        """A table whose measures, and novelty if there is one, are computed when they are read."""
+        table = object.__new__(cls)
+        object.__setattr__(table, "_blocks", blocks)
+        lacks = ("mean", "quantiles") if blocks.novelty else ("novelty", "mean", "quantiles")
+        always = _names(cast(Any, cls))
+        table.__dict__.update(dict.fromkeys(name for name in lacks if name not in always))
+        return table
+
+    def __getattr__(self, name: str) -> Tensor:
+        if name not in type(self).__dataclass_fields__:  # type: ignore[attr-defined]
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self.__dict__.update(self._blocks([name]))
+        value: Tensor = self.__dict__[name]
+        return value
 
     def keys(self) -> tuple[str, ...]:
         """Names of the fields."""
-        names = (field.name for field in fields(self))  # type: ignore[arg-type]
-        return tuple(name for name in names if getattr(self, name) is not None)
+        names = (each.name for each in fields(self))  # type: ignore[arg-type]
+        return tuple(name for name in names if self.__dict__.get(name, name) is not None)
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in (*self.keys(), *self.aliases):
@@ -65,20 +124,32 @@ class _Table:
         return value
 
     def to_dict(self) -> dict[str, Tensor]:
-        """The fields as a plain dictionary."""
-        return {name: self[name] for name in self.keys()}
+        """The fields as a plain dictionary; what has not been read is computed together."""
+        if unread := [name for name in self.keys() if name not in self.__dict__]:
+            self.__dict__.update(self._blocks(unread))
+        return {name: self.__dict__[name] for name in self.keys()}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Values alone are copied and pickled."""
+        return self.__dict__ | self.to_dict()
 
     def __repr__(self) -> str:
         shape = tuple(self["total"].shape)
         return f"{type(self).__name__}(shape {shape}, means: {averages(self.to_dict())})"
 
 
+def _none() -> None:
+    """The value of a field that a table lacks; a default would hide that it may be read later."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Uncertainty(_Table):
     """Every measure of one source, each ``(N,)``, by the functions of these names in `pyro_opu`.
 
-    ``u["total"]`` and ``dict(u)`` work too; ``entropy`` is ``total``, ``mutual_information`` is
-    ``epistemic``. Entropies, informations and divergences are in nats.
+    A closed form is computed when it is first read, so that ``u.epistemic`` alone costs what that
+    does; ``to_dict`` computes together what is left. ``u["total"]`` and ``dict(u)`` work too;
+    ``entropy`` is ``total``, ``mutual_information`` is ``epistemic``. Entropies, informations and
+    divergences are in nats.
 
     Attributes:
         total: Entropy of the mean.
@@ -90,7 +161,8 @@ class Uncertainty(_Table):
         differential_entropy: Entropy of the density on the simplex.
         concentration: Sum of the Dirichlet's parameters.
         novelty: How far an input lies outside what a student was taught; of ``fast.uncertainty(x)``
-            alone, and no key where there is none (:meth:`.OnePassPredictive.novelty`).
+            alone, and no key where there is none (:meth:`.OnePassPredictive.novelty`). It looks at
+            x once more, which must be as it was.
         mean: Class probabilities ``(N, C)``; of ``exact(...).uncertainty(x)`` alone, as are
         quantiles: ``(Q, N, C)`` of them over the draws, where they are asked for.
     """
@@ -104,9 +176,9 @@ class Uncertainty(_Table):
     max_probability: Tensor
     differential_entropy: Tensor
     concentration: Tensor
-    novelty: Tensor | None = None
-    mean: Tensor | None = None
-    quantiles: Tensor | None = None
+    novelty: Tensor | None = field(default_factory=_none)
+    mean: Tensor | None = field(default_factory=_none)
+    quantiles: Tensor | None = field(default_factory=_none)
 
     entropy = property(attrgetter("total"), doc="The usual name of ``total``.")
     mutual_information = property(attrgetter("epistemic"), doc="Another name of ``epistemic``.")
@@ -130,21 +202,19 @@ class RegressionUncertainty(_Table):
     total: Tensor
     aleatoric: Tensor
     epistemic: Tensor
-    novelty: Tensor | None = None
-    quantiles: Tensor | None = None
+    novelty: Tensor | None = field(default_factory=_none)
+    quantiles: Tensor | None = field(default_factory=_none)
 
 
 #: Tables by the ``kind`` of the measures that fill them.
 _TABLES: dict[str, Any] = {"classes": Uncertainty, "real": RegressionUncertainty}
 
 
-def _measures(source: Source | RealAnswer) -> Measures:
-    if isinstance(source, Tensor):
-        return DrawMeasures(source)
+def _checked(source: Source | RealAnswer) -> Answer:
     if isinstance(source, torch.distributions.Dirichlet):
-        source = check_dirichlet("source", source)
+        return check_dirichlet("source", source)
     if isinstance(source, Answer):
-        return source.measures()
+        return source
     raise ArgumentTypeError(
         "`source` must be a Dirichlet or a tensor of draws (S, N, C); got "
         f"{type(source).__name__}. For a student pass student.dirichlet(x), for a teacher "
@@ -153,7 +223,9 @@ def _measures(source: Source | RealAnswer) -> Measures:
 
 
 def _measure(source: Source, name: str) -> Tensor:
-    return _measures(source).rounded([name])[name]
+    if isinstance(source, Tensor):
+        return DrawMeasures(source).rounded([name])[name]
+    return _checked(source).measures().rounded([name])[name]
 
 
 @overload
@@ -182,13 +254,42 @@ def uncertainty(source: Source | RealAnswer) -> Uncertainty | RegressionUncertai
         >>> u.epistemic  # but little of it, or most of it, would go with more data
         tensor([0.0049, 0.1805])
     """
-    return table_of(_measures(source))
+    if isinstance(source, Tensor):
+        return table_of(DrawMeasures(source))
+    return table_by_blocks([rows_of(_checked(source), alone=True)])
 
 
 def table_of(measures: Measures) -> Any:
     """All measures of one source, rounded, as a table."""
     table = _TABLES[measures.kind]
-    return table(**measures.rounded([f.name for f in fields(table) if f.default is MISSING]))
+    return table(**measures.rounded(_names(table)))
+
+
+def rows_of(answer: Answer, *, alone: bool) -> Rows:
+    """What a table reads of an answer.
+
+    Beside other blocks nothing is kept but the answer, of which measures that are closed forms are
+    computed when they are asked for, and others at once.
+    """
+    if answer.closed_form and not alone:
+        kind = answer.measures().kind
+        return Rows(kind, lambda names: answer.measures().rounded(names))
+    measures = answer.measures()
+    if alone:
+        return Rows(measures.kind, measures.rounded)
+    found = measures.rounded(_names(_TABLES[measures.kind]))
+    return Rows(measures.kind, lambda names: found)
+
+
+def table_by_blocks(blocks: Sequence[Rows], novelty: Callable[[], Tensor] | None = None) -> Any:
+    """A table of successive rows, whose fields are computed when they are read."""
+    return _TABLES[blocks[0].kind].of_blocks(_Blocks(blocks, novelty))
+
+
+@cache
+def _names(table: Any) -> tuple[str, ...]:
+    """Measures that a table always has."""
+    return tuple(each.name for each in fields(table) if each.default_factory is MISSING)
 
 
 def total_uncertainty(source: Source) -> Tensor:

@@ -190,6 +190,7 @@ class TableMeasures(Measures):
             for site, measures in each.items()
             for name in measures.units
         }
+        self.usual = tuple(k for k, (of, own) in self._of.items() if own in of.usual)
         self.units = {  # type: ignore[misc]
             name: measures.units[own] for name, (measures, own) in self._of.items()
         }

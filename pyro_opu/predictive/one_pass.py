@@ -214,10 +214,10 @@ class OnePassPredictive(
         See :func:`pyro_opu.uncertainty`; for a real y or a count mean and variances. Beside them
         stands the :meth:`novelty` ``(N,)`` of the inputs, which is none of the posterior. Where
         there are several sites, a dict of these.
+
+        The pass is made at once, block by block; a field is computed when it is first read.
         """
-        answer, novelty = self._answer_and_novelty(x)
-        by_site = self.outcome.by_site(answer)
-        return self.outcome.shown({k: self._uncertainty(v, novelty) for k, v in by_site.items()})
+        return self.outcome.shown(self._tables(self._checked(x)))
 
     @torch.no_grad()
     @full_precision()
@@ -288,11 +288,12 @@ class OnePassPredictive(
         path: str | os.PathLike[str],
         example_x: Tensor | None = None,
         *,
-        outputs: Sequence[str] | None = None,
+        outputs: Sequence[str] | str | None = None,
     ) -> None:
-        """Write a program x -> mean, concentration, uncertainties that needs no Pyro: ONNX or .pt2.
+        """Write a program x -> mean, concentration, epistemic that needs no Pyro: ONNX or .pt2.
 
-        See :func:`pyro_opu.export.export`; ``example_x`` is zeros by default.
+        See :func:`pyro_opu.export.export`: ``outputs="all"`` are all measures and novelty, and a
+        list those that it names. ``example_x`` is zeros by default.
         """
         if example_x is None:
             weight = next(self.guide.parameters(), torch.empty(0))

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from torch import Tensor, nn
 
-from pyro_opu.checks import ArgumentError
-from pyro_opu.distributions import Answer, as_answer
+from pyro_opu.checks import ArgumentError, is_traced
+from pyro_opu.distributions import Answer
 from pyro_opu.guides.novelty import Novelty, answer_and_features, fit_novelty
 from pyro_opu.inputs import InputLike
-from pyro_opu.metrics.uncertainty import uncertainty
+from pyro_opu.metrics.uncertainty import Rows, rows_of, table_by_blocks
+from pyro_opu.parts import Outcome
 from pyro_opu.rng import full_precision
+from pyro_opu.utils.chunks import joined, rows_at_once
 
 
 class WithNovelty(nn.Module):
     """A student that says how far an input lies outside what it was taught."""
 
     guide: nn.Module
+    outcome: Outcome
     detector: Novelty | None
 
     def novelty(self, x: InputLike) -> Tensor:
@@ -55,21 +59,59 @@ class WithNovelty(nn.Module):
                 "it again, or set fast.detector = pyro_opu.guides.novelty.fit_novelty(fast.guide, "
                 "x) with rows like those that it was taught at."
             )
-        return self._answer_and_novelty(x)[1]
+        return self._novelty(self._checked(x))
 
     @full_precision()
     def _answer_and_novelty(self, x: InputLike) -> tuple[Any, Any]:
         """Both at inputs as a user gives them, of one pass; ``None`` where it has no novelty."""
         x = self._checked(x)
         if self.detector is None:
-            return self._of_outcome(as_answer(self.guide(x))), None
+            return self._answer(x), None
         answer, features = answer_and_features(self.guide, x)
         return self._of_outcome(answer), self.detector(x, features)
 
+    def _tables(self, x: Tensor) -> dict[str, Any]:
+        """Tables by site at checked inputs, whose fields are computed when they are read.
+
+        The pass is made now, block by block, and its answers are kept; novelty runs the trunk
+        once more.
+        """
+        blocks = _blocks(x)
+        found: dict[str, list[Rows]] = {}
+        for block in blocks:
+            for site, own in self.outcome.by_site(self._answer(block)).items():
+                found.setdefault(site, []).append(rows_of(own, alone=len(blocks) == 1))
+        novelty = None if self.detector is None else self._novelty_later(x)
+        return {site: table_by_blocks(rows, novelty) for site, rows in found.items()}
+
+    def _novelty_later(self, x: Tensor) -> Callable[[], Tensor]:
+        """The novelty of checked inputs, for when it is read."""
+        before = _version(x)
+
+        @cache
+        def novelty() -> Tensor:
+            if _version(x) != before:
+                raise ArgumentError(
+                    "`x` must stay as it is until novelty is read, which looks at it once more; it "
+                    "was changed in place. Read it before, or pass x.clone()."
+                )
+            return self._novelty(x)
+
+        return novelty
+
     @full_precision()
-    def _uncertainty(self, answer: Any, novelty: Tensor | None) -> Any:
-        """The table of an answer, with the novelty of its inputs."""
-        return replace(uncertainty(answer), novelty=novelty)
+    def _novelty(self, x: Tensor) -> Tensor:
+        """The novelty of checked inputs, block by block."""
+        detector = self.detector
+        assert detector is not None
+        if detector.features is None:
+            return detector(x, None)
+        found = [detector(rows, answer_and_features(self.guide, rows)[1]) for rows in _blocks(x)]
+        return joined(found, 0)
+
+    def _answer(self, x: Tensor) -> Any:
+        """What the guide answers at checked inputs."""
+        raise NotImplementedError
 
     def _checked(self, x: InputLike) -> Tensor:
         """Inputs as the guide takes them."""
@@ -78,6 +120,18 @@ class WithNovelty(nn.Module):
     def _of_outcome(self, answer: Answer) -> Any:
         """The answer, refused where it is one to something else."""
         raise NotImplementedError
+
+
+def _blocks(x: Tensor) -> tuple[Tensor, ...]:
+    """Blocks of rows whose passes take little memory; one where a graph is recorded."""
+    if is_traced() or len(x) <= (rows := rows_at_once(x)):
+        return (x,)
+    return x.split(rows)
+
+
+def _version(x: Tensor) -> int | None:
+    """How often a tensor has been changed in place, where that is known."""
+    return None if is_traced() or x.is_inference() else x._version
 
 
 def with_novelty(student: Any, x: Tensor) -> Any:

@@ -51,6 +51,12 @@ def chunks(
         yield slice(start, min(start + chunk_size, num_inputs))
 
 
+def rows_at_once(x: Tensor) -> int:
+    """Rows of one pass of a network, whose activations may be much larger than its inputs."""
+    width = 16 * max(64, x.shape[1:].numel())
+    return max(_INPUTS_AT_ONCE, numbers_at_once(x.device) // width)
+
+
 def spread_rows(x: Tensor, most: int) -> Tensor:
     """At most so many of the rows of ``x``, evenly spread from the first to the last."""
     return x[torch.linspace(0, len(x) - 1, min(most, len(x)), device=x.device).long()]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,6 +33,7 @@ from pyro_opu.export.plain_ops import (
 from pyro_opu.export.program import StudentProgram, far_inputs, trace
 from pyro_opu.guides import GUIDES, PredictiveGuide
 from pyro_opu.guides.normal import REGRESSION_GUIDES
+from pyro_opu.guides.novelty import fit_novelty
 from pyro_opu.metrics.uncertainty import uncertainty
 from pyro_opu.parts import Outcome
 from pyro_opu.predictive import OnePassPredictive
@@ -332,7 +334,8 @@ def test_extremes(tmp_path: Path, suffix: str) -> None:
     sizes = torch.logspace(-3, 6, 10, dtype=torch.float64)
     alpha = torch.cartesian_prod(sizes, sizes, sizes)  # (1000, 3)
     log_alpha = alpha.log().float()
-    run = written(OnePassPredictive(LogAlpha(), (3,), 3), tmp_path / f"extreme{suffix}")
+    fast = OnePassPredictive(LogAlpha(), (3,), 3)
+    run = written(fast, tmp_path / f"extreme{suffix}", outputs="all")
     found, answer = run(log_alpha), LogAlpha()(log_alpha)
     for name, value in uncertainty(answer).to_dict().items():
         # Relative, however small: roundings in float32 of the logarithms of mean and concentration
@@ -345,6 +348,24 @@ def test_extremes(tmp_path: Path, suffix: str) -> None:
     expected = (alpha / total * gap).sum(-1)
     # log alpha in float32 is off by 1e-6, and so is every share.
     torch.testing.assert_close(found["aleatoric"].double(), expected, rtol=1e-5, atol=1e-7)
+
+
+def test_outputs_that_are_told_where_nobody_says_which() -> None:
+    fast = student()
+    fast.detector = fit_novelty(fast.guide, torch.randn(20, D))
+
+    def named(fast: OnePassPredictive, outputs: Any = None) -> tuple[str, ...]:
+        program = StudentProgram(fast.guide, (D,), outputs, fast.detector)
+        assert tuple(program(torch.randn(3, D))) == program.outputs
+        return program.outputs
+
+    assert named(fast) == ("mean", "concentration", "epistemic")
+    assert named(fast, "all") == (*UNITS, "novelty")
+    assert named(student("real gaussian")) == ("mean", "total", "aleatoric", "epistemic")
+    with pytest.raises(
+        TypeError, match="`outputs` must be a list of names, or \"all\"; got 'mean'"
+    ):
+        named(fast, "mean")
 
 
 class TestFamilies:
@@ -360,14 +381,14 @@ class TestFamilies:
     def test_written(self, kind: str, suffix: str, tmp_path: Path) -> None:
         fast, path = student(kind), tmp_path / f"student{suffix}"
         # A single head answers with the same Dirichlet as two.
-        outputs = ["epistemic", "mean"] if kind == "single_head" else None
+        outputs = ["epistemic", "mean"] if kind == "single_head" else "all"
         run = written(fast, path, outputs=outputs)
         for rows in (1, 7):
             x = torch.randn(rows, D)
             expected, found = eager(fast, x), run(x)
             if kind == "logistic_normal":
                 del expected["differential_entropy"]
-            assert list(found) == outputs if outputs else set(found) == set(expected)
+            assert set(found) == set(expected if outputs == "all" else outputs)
             # The rounding of the network in float32, in logits of up to ten.
             assert_same(found, expected, rtol=1e-4)
         if suffix == ".pt2":
