@@ -360,7 +360,7 @@ def test_outputs_that_are_told_where_nobody_says_which() -> None:
         return program.outputs
 
     assert named(fast) == ("mean", "concentration", "epistemic")
-    assert named(fast, "all") == (*UNITS, "novelty")
+    assert named(fast, "all") == (*UNITS, "novelty", "trust")
     assert named(student("real gaussian")) == ("mean", "total", "aleatoric", "epistemic")
     with pytest.raises(
         TypeError, match="`outputs` must be a list of names, or \"all\"; got 'mean'"
