@@ -218,8 +218,8 @@ class Sticks:
         share = square / (square + self._logits.concentration(deviation))
         # E v^2 / (E v)^2 - 1, and of 1 - v: factors of E pi_k^2 / h_k^2, sticks being independent
         taken, passed = pad(share / self._odds, (0, 1)), pad(share * self._odds, (1, 0))
-        before = (passed + 1.0).cumprod(-1)
-        return self._h.square() * (before - 1.0 + before * taken)
+        before = passed.log1p().cumsum(-1)  # a product in logarithms, as ONNX has no other
+        return self._h.square() * (before.expm1() + before.exp() * taken)
 
     def log_probs(self, z: Tensor) -> Tensor:
         """Logarithms of class probabilities ``(..., N, C)`` at logits ``(..., N, C - 1)``."""
