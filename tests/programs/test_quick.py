@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.programs.algebra import is_simplex, output
-from pyro_opu.programs.bound import Bound
+from pyro_opu.programs.bound import Bound, _is_quicker_in_line
 from pyro_opu.programs.quick import _log1p
 from pyro_opu.programs.recorded import VALID, Recorded
 
@@ -143,14 +143,26 @@ def test_an_index_is_taken_after_what_follows_from_the_draws() -> None:
     assert "exp" not in targets(made.late) and "exp" in targets(made.recorded.program)
 
 
-def test_matrices_lie_line_by_line_for_few_rows_alone() -> None:
-    made, _ = bound(layers)
-    made([X[:1], GROUP[:1]])
+@pytest.mark.parametrize("quicker", [True, False])
+def test_matrices_lie_line_by_line_for_few_rows_where_that_is_quicker(
+    monkeypatch: pytest.MonkeyPatch, quicker: bool
+) -> None:
+    monkeypatch.setattr("pyro_opu.programs.bound._is_quicker_in_line", lambda *_: quicker)
+    made, together = bound(layers)
+    found, expected = made([X[:1], GROUP[:1]]), together(DRAWS, [X[:1], GROUP[:1]])
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value)
     made([X, GROUP])
     assert made._end_of_few is not None
-    assert targets(made._end_of_few.program).count("by_lines") == 3
+    assert targets(made._end_of_few.program).count("by_lines") == (3 if quicker else 0)
     assert "by_lines" not in targets(made.late) and "bmm" in targets(made.late)
-    assert all(each.is_contiguous() for each in made._end_of_few.values)
+    assert all(each.is_contiguous() for each in made._end_of_few.values) or not quicker
+
+
+def test_both_ways_are_timed_by_the_right_product() -> None:
+    """Neither raises for matrices on either side of the rows."""
+    value = torch.randn(7, 3, 5)
+    assert {type(_is_quicker_in_line(value, first)) for first in (True, False)} == {bool}
 
 
 def test_an_index_below_zero_counts_from_the_end_and_one_too_large_is_refused() -> None:
