@@ -278,9 +278,10 @@ def write(store: dict[str, Any]) -> None:
         lines.append(f"| {title} | {shown(value)} | {shown(low)} to {shown(high)} |")
     files.put(PAGE, ("\n".join(lines) + "\n").encode())
     blocks = {"front": front(numbers), "six": grid(list(SHOWN), store)}
+    later = "".join(f"; {name} {made[name]}" for name in SECTIONS if name in made)
+    when = f"Commit {made['commit']}, {made['date']}, {made['threads']} threads of "
     for place, block in QUOTED.items():
-        quote(HERE.parent / place, [*blocks[block], "", f"Commit {made['commit']}, {made['date']}, "
-              f"{made['threads']} threads of {made['processor']}."])  # fmt: skip
+        quote(HERE.parent / place, [*blocks[block], "", f"{when}{made['processor']}{later}."])
 
 
 COLUMNS = ("draws", "single", "within 50", "within 90", "make", "pays")
