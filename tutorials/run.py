@@ -6,7 +6,8 @@
 
 In full one runs after another, since they show times, in small sizes as many at once as there are
 cores.
-A run fails if a cell raises, or if this project warns. Notebooks run in an empty folder, so that
+A run fails if a cell raises, or if this project warns, in full also if a student is not faithful
+and the next cell of text does not say so. Notebooks run in an empty folder, so that
 what they write is gone afterwards. A notebook is moved into place when it is whole; its pictures
 are packed without a loss. The small sizes stand in the first cell of code, behind the full ones:
 ``STEPS = 1000  # quick: 20``.
@@ -38,6 +39,8 @@ FOLDER = Path(__file__).parent
 TIMEOUT = 900
 #: Names in capitals, their full sizes, and the small ones.
 SIZES = re.compile(r"^([A-Z_, ]+) = .+?  # quick: (.+)$", re.MULTILINE)
+#: What a report says of a student that is not faithful, and its grade.
+VERDICT = re.compile(r"\b((?:Not faithful|Undecided)(?:, [a-z ]+)?):")
 #: Run before the first cell: a warning that the project gives is an error, whatever line it names.
 #: In small sizes students are of few steps, and what is said of their fidelity is right.
 STRICT = """
@@ -73,6 +76,10 @@ def main() -> None:
             failed.append(path.stem)
         elif not args.quick:
             keep(notebook, path)
+            unsaid = unexplained(notebook)
+            failed += [path.stem] if unsaid else []
+            for place, verdict in unsaid:
+                print(f"{path.stem}, {place}: the next text does not say: {verdict}")
         print(f"{path.stem}: {seconds:.0f} s", flush=True)
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
@@ -137,6 +144,26 @@ def executed(notebook: NotebookNode, quick: bool) -> NotebookNode:
     for number, cell in enumerate((c for c in notebook.cells if c.cell_type == "code"), 1):
         tidy(cell, number)
     return notebook
+
+
+def unexplained(notebook: NotebookNode) -> list[tuple[str, str]]:
+    """Cells with a student that is not faithful, where the next cell of text does not say so.
+
+    A verdict is ``"Not faithful, fair: ..."``; a text names it by ``not faithful`` or by ``fair``.
+    """
+    found, waiting = [], []
+    for cell in [*notebook.cells, nbformat.v4.new_markdown_cell()]:
+        if cell.cell_type == "code":
+            printed = "\n".join(output.get("text", "") for output in cell.outputs)
+            waiting += [(cell.id, verdict) for verdict in VERDICT.findall(printed)]
+        else:
+            text = " ".join(cell.source.split())
+            for place, verdict in waiting:
+                names = "|".join(verdict.split(", "))
+                if not re.search(rf"\b({names})\b", text, re.IGNORECASE):
+                    found.append((place, verdict))
+            waiting = []
+    return found
 
 
 def small(source: str) -> str:

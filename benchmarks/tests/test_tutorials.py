@@ -167,6 +167,12 @@ def test_numbers_are_numbers(path: Path) -> None:
 
 
 @every
+def test_text_names_every_student_that_is_not_faithful(path: Path) -> None:
+    run = runner()
+    assert run.unexplained(run.nbformat.read(path, as_version=4)) == []
+
+
+@every
 def test_pictures_are_sharp_and_modest(path: Path) -> None:
     """At 120 dots per inch, and at most 16 by 11 of them; notebooks of a size that opens fast."""
     assert path.stat().st_size < 1_500_000
@@ -214,6 +220,30 @@ def test_a_warning_of_the_project_is_an_error(line: str, fails: bool) -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (done.returncode != 0) == fails, done.stderr
     assert "ours" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("verdict", "text", "named"),
+    [
+        ("Not faithful, fair: 6.1 points", "The student is *not\nfaithful*.", True),
+        ("head: Not faithful, fair: 6.1 points", "A fair student.", True),
+        ("Not faithful, fair: 6.1 points", "Unfair, but nearly faithful.", False),
+        ("Undecided, not graded: 6.1 points", "Too few inputs: undecided.", True),
+        ("Undecided, good: 6.1 points", "", False),
+        ("Faithful, good: 1.1 points", "", True),
+    ],
+)
+def test_a_full_run_wants_words_for_a_student_that_is_not_faithful(
+    verdict: str, text: str, named: bool
+) -> None:
+    new = runner().nbformat.v4
+    code = new.new_code_cell(id="judged", outputs=[new.new_output("stream", text=verdict)])
+    empty, said = new.new_code_cell(), new.new_markdown_cell(text)
+    late = new.new_markdown_cell("It is not faithful, fair, undecided.")
+    expected = [] if named else [("judged", verdict.partition(":")[0])]
+    unexplained = runner().unexplained
+    assert unexplained(new.new_notebook(cells=[code, empty, said, late])) == expected
+    assert bool(unexplained(new.new_notebook(cells=[said, code]))) == ("Faithful" not in verdict)
 
 
 @pytest.mark.parametrize("colours", [20, 300])
