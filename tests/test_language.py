@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -33,7 +34,7 @@ CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
 
 @cache
 def said() -> list[tuple[str, str]]:
-    """Docstrings and messages of the package, and the text of the pages."""
+    """Docstrings and messages of the package, and the text of pages and notebooks."""
     return [*_said()]
 
 
@@ -50,6 +51,10 @@ def _said() -> Iterator[tuple[str, str]]:
     for page in [*(HOUSE.parent / "docs").rglob("*.md"), HOUSE.parent / "README.md"]:
         if "_build" not in page.parts:
             yield page.name, page.read_text()
+    for book in (HOUSE.parent / "tutorials").glob("*.ipynb"):
+        for cell in json.loads(book.read_text())["cells"]:
+            if cell["cell_type"] == "markdown":
+                yield f"{cell['id']} of {book.name}", "".join(cell["source"])
 
 
 def test_openings_and_words_that_are_not_to_come_back() -> None:
@@ -64,7 +69,7 @@ def test_words_that_only_the_glossary_has() -> None:
     found = {
         where: words
         for where, text in said()
-        if where.endswith(".md") and where != "glossary.md"
+        if where.endswith((".md", ".ipynb")) and where != "glossary.md"
         if (words := WORKSHOP.findall(CODE.sub("x", text)))
     }
     assert found == {}
