@@ -38,7 +38,7 @@ TESTS = [
     "tests/ladder/test_exact_files.py::test_a_program_says_what_exact_says",
     "tests/test_command.py::test_a_program_answers_as_exact_does",
     *("tests/scoring/test_answer_files.py", "tests/scoring/test_scorer.py"),
-    "benchmarks/tests/test_readme.py::test_first_example_runs_without_a_warning",
+    "benchmarks/tests/test_readme.py::test_three_ways_print_what_is_said",
 ]
 #: Packages without wheels for the newest Python, and what names the tests that need them.
 NEEDING = {"numpyro": "numpyro", "polyagamma": "test_every_sampler"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,8 +21,7 @@ from pyro_opu.programs.algebra import (
     width,
 )
 from pyro_opu.programs.needless import apart, together
-from pyro_opu.programs.pace import TIMES
-from pyro_opu.programs.quick import by_lines, compiled
+from pyro_opu.programs.quick import by_lines, compiled, is_quicker_in_line
 from pyro_opu.programs.recorded import VALID, Recorded, Size, sized
 from pyro_opu.programs.recorder import NotValid
 from pyro_opu.programs.vmap import Draws
@@ -318,7 +316,7 @@ def _in_line(
         if more or user.target is not aten.bmm.default or cut is None or cut.axis:
             continue
         left, right = args(user)
-        if left is not right and not _is_quicker_in_line(value, left is node):
+        if left is not right and not is_quicker_in_line(value, left is node):
             continue
         if left is node and right is not node:
             lie[-1], user.target = _contiguous, by_lines
@@ -331,25 +329,6 @@ def _in_line(
             few.graph.erase_node(user)
             node.meta["sizes"] = _swapped(node)
     return few, lie
-
-
-def _is_quicker_in_line(value: Tensor, first: bool) -> bool:
-    """Whether :func:`by_lines` is the quicker product of matrices of the draws with one row."""
-    if value.is_cuda:
-        return True
-    matrices = value if first else value.mT
-    lines, column = matrices.contiguous(), value.new_ones(len(value), matrices.shape[2], 1)
-    ways: tuple[Callable[[], Tensor], ...] = (
-        lambda: by_lines(lines, column),
-        lambda: torch.bmm(value, column) if first else torch.bmm(column.mT, value),
-    )
-    least = [math.inf, math.inf]
-    for _ in range(TIMES + 1):  # the first call of anything is slow
-        for place, way in enumerate(ways):
-            begun = time.perf_counter()
-            way()
-            least[place] = min(least[place], time.perf_counter() - begun)
-    return least[0] < least[1]
 
 
 def _swapped(node: fx.Node) -> tuple[Any, ...]:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from pyro_opu.programs.algebra import is_simplex, output
-from pyro_opu.programs.bound import Bound, _is_quicker_in_line
-from pyro_opu.programs.quick import _log1p
+from pyro_opu.programs.bound import Bound
+from pyro_opu.programs.quick import _log1p, is_quicker_in_line
 from pyro_opu.programs.recorded import VALID, Recorded
 
 Draws = dict[str, Tensor]
@@ -147,7 +147,7 @@ def test_an_index_is_taken_after_what_follows_from_the_draws() -> None:
 def test_matrices_lie_line_by_line_for_few_rows_where_that_is_quicker(
     monkeypatch: pytest.MonkeyPatch, quicker: bool
 ) -> None:
-    monkeypatch.setattr("pyro_opu.programs.bound._is_quicker_in_line", lambda *_: quicker)
+    monkeypatch.setattr("pyro_opu.programs.bound.is_quicker_in_line", lambda *_: quicker)
     made, together = bound(layers)
     found, expected = made([X[:1], GROUP[:1]]), together(DRAWS, [X[:1], GROUP[:1]])
     for name, value in expected.items():
@@ -162,7 +162,7 @@ def test_matrices_lie_line_by_line_for_few_rows_where_that_is_quicker(
 def test_both_ways_are_timed_by_the_right_product() -> None:
     """Neither raises for matrices on either side of the rows."""
     value = torch.randn(7, 3, 5)
-    assert {type(_is_quicker_in_line(value, first)) for first in (True, False)} == {bool}
+    assert {type(is_quicker_in_line(value, first)) for first in (True, False)} == {bool}
 
 
 def test_an_index_below_zero_counts_from_the_end_and_one_too_large_is_refused() -> None:
