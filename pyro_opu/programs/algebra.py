@@ -25,6 +25,11 @@ VIEWS = {
     aten.lift_fresh_copy.default,
     aten.clone.default,
 }
+#: Views, in any order, of all numbers of what they are given.
+WHOLE = (VIEWS - {aten.lift_fresh_copy.default, aten.clone.default}) | {
+    *(aten.permute.default, aten.transpose.int, aten.unsqueeze.default),
+    *(getattr(aten.squeeze, kind) for kind in ("default", "dim", "dims")),
+}
 #: Operations on each number alone.
 POINTWISE = {
     getattr(aten, name).default
@@ -111,7 +116,7 @@ def _softmax_along(probs: fx.Node, axis: int) -> bool:
 
 
 def _cancelled(node: fx.Node, fixed: set[fx.Node]) -> fx.Node | None:
-    """The exponential of a logarithm."""
+    """The exponential of a logarithm of what is known not to be negative."""
     if node.target is not aten.exp.default:
         return None
     return _exp(node, args(node)[0])
@@ -126,9 +131,11 @@ def _exp(before: fx.Node, log: fx.Node) -> fx.Node | None:
         return below and new_node(before, log.target, (below, *args(log)[1:]), log)
     if log.target is aten.log.default:
         found: fx.Node = args(log)[0]
-        return found
+        return found if between(found, 0.0, math.inf) else None
     if log.target is aten.log1p.default:
         below = args(log)[0]
+        if not between(below, -1.0, math.inf):
+            return None
         if below.target is aten.neg.default:
             return new_node(before, aten.rsub.Scalar, (args(below)[0], 1), log)
         return new_node(before, aten.add.Scalar, (below, 1), log)
@@ -215,8 +222,15 @@ def between(node: fx.Node, low: float, high: float) -> bool:
     return ends is not None and low <= ends.low and ends.high <= high
 
 
+def whole_of(node: fx.Node) -> fx.Node:
+    """What a view has all numbers of."""
+    while node.target in WHOLE:
+        node = args(node)[0]
+    return node
+
+
 def base_of(node: fx.Node) -> fx.Node:
-    """What a view is one of."""
+    """What a view is one of, or of a part."""
     while node.op == "call_function" and getattr(node.target, "is_view", False):
         node = args(node)[0]
     return node
@@ -232,10 +246,9 @@ def filled_with(node: fx.Node) -> float:
 def ends_of(node: fx.Node) -> Ends | None:
     node = base_of(node)
     if node.target in _CLIPS:
-        ends, at = ends_of(args(node)[0]), args(node)[1]
-        return ends and Ends(
-            _CLIPS[node.target](ends.low, at), _CLIPS[node.target](ends.high, at), ends.of
-        )
+        own, at = ends_of(args(node)[0]) or Ends(-math.inf, math.inf, node), args(node)[1]
+        clip = _CLIPS[node.target]
+        return Ends(clip(own.low, at), clip(own.high, at), own.of)
     if node.target is aten.neg.default:
         ends = ends_of(args(node)[0])
         return ends and Ends(-ends.high, -ends.low, ends.of)

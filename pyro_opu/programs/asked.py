@@ -15,7 +15,7 @@ import pyro
 import torch
 import torch._C._functorch as functorch
 from torch import Tensor
-from torch.distributions import Distribution, constraints
+from torch.distributions import Distribution, Geometric, constraints
 from torch.distributions.utils import lazy_property
 
 from pyro_opu.rng import replaced
@@ -90,6 +90,8 @@ def _begin(
             continue
         if isinstance(value := getattr(self, name), Tensor):
             kept.append(_of_all(_holds(constraint, value)).all())
+    if isinstance(self, Geometric) and "probs" in vars(self):  # it asks that itself
+        kept.append(_of_all(self.probs > 0).all())
     return None
 
 

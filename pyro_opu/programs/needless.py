@@ -22,6 +22,7 @@ from pyro_opu.programs.algebra import (
     new_node,
     output,
     sums_to_one,
+    whole_of,
 )
 
 aten = torch.ops.aten
@@ -34,7 +35,7 @@ _HOLDS: dict[Any, Callable[[Ends, float], bool]] = {
 _EXTREMES = {aten.aminmax.default, aten.amin.default, aten.amax.default}
 
 #: Operations that give NaN wherever one of the numbers that they are given is NaN.
-_PASSES_NAN = (POINTWISE - {aten.pow.Tensor_Scalar}) | {
+_PASSES_NAN = (POINTWISE - {aten.pow.Tensor_Scalar, aten.pow.Scalar}) | {
     *VIEWS,
     *(getattr(aten, name).default for name in ("mm", "bmm", "addmm", "baddbmm", "stack", "cat")),
     *(getattr(aten, name).default for name in ("permute", "unsqueeze", "_softmax", "_log_softmax")),
@@ -108,7 +109,7 @@ def _upstream(nodes: Sequence[fx.Node]) -> set[fx.Node]:
     while left:
         node = left.pop()
         if node.target in _PASSES_NAN:
-            new = {each for one in node.all_input_nodes for each in (one, base_of(one))} - found
+            new = {each for one in node.all_input_nodes for each in (one, whole_of(one))} - found
             found |= new
             left += new
     return found
@@ -130,7 +131,7 @@ def _seen_by(asked: fx.Node) -> fx.Node:
     if seen.target is getitem:
         seen = args(seen)[0]
     whole = seen.target in _EXTREMES and len(args(seen)) == 1 and not seen.kwargs
-    return base_of(args(seen)[0]) if whole else base_of(seen)
+    return whole_of(args(seen)[0] if whole else seen)
 
 
 def _only_nan(asked: fx.Node) -> fx.Node | None:

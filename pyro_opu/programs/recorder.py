@@ -118,7 +118,7 @@ class _Recorder(TorchDispatchMode):
         self._nodes[id(tensor)] = node
         self._alive.append(tensor)
         if node not in self._fixed:
-            self._memory.add(_memory(tensor))
+            self._memory.add(memory_of(tensor))
         return node
 
     def varies(self, tensor: object) -> bool:
@@ -131,7 +131,7 @@ class _Recorder(TorchDispatchMode):
         if not isinstance(value, Tensor):
             return value
         if id(value) not in self._nodes:
-            if _memory(value) in self._memory - {0}:
+            if memory_of(value) in self._memory - {0}:
                 raise NotRecorded("a tensor whose origin torch does not tell, as of a Parameter")
             name = f"constant_{len(self._alive)}"
             setattr(self.root, name, value)
@@ -163,6 +163,8 @@ class _Recorder(TorchDispatchMode):
             if not fixed:
                 raise NotRecorded(f"{func} reads a number out of a tensor, as for a branch")
             return result
+        if _counts_what_it_finds(func, args) and not fixed:
+            raise NotRecorded(f"{func} gives as many numbers as it finds")
         if func._schema.is_mutable and not fixed:
             self._fixed.clear()  # views of what was written into, too
         node = self.graph.call_function(func, *given)
@@ -199,7 +201,14 @@ class _Ways(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _memory(tensor: Tensor) -> int:
+def _counts_what_it_finds(func: OpOverload, args: tuple[Any, ...]) -> bool:
+    """Whether the shape of what it gives depends on numbers: it would be a constant."""
+    if func is aten.index.Tensor:
+        return any(each is not None and each.dtype in (torch.bool, torch.uint8) for each in args[1])
+    return torch.Tag.dynamic_output_shape in func.tags
+
+
+def memory_of(tensor: Tensor) -> int:
     """Where its numbers are; 0 where it has none, or is of a kind that does not tell."""
     try:
         return tensor.untyped_storage().data_ptr()

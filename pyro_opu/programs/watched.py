@@ -7,7 +7,11 @@ from collections.abc import Sequence
 import pyro
 
 from pyro_opu.programs.recorded import Recorded
+from pyro_opu.programs.recorder import memory_of
 from pyro_opu.programs.vmap import Draws
+
+#: Where a module holds what it calls, and is called with.
+TABLES = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
 
 
 class Watched:
@@ -20,7 +24,8 @@ class Watched:
 
     def __init__(self, recorded: Sequence[Recorded], draws: Draws) -> None:
         held = [*draws.values(), *(each for one in recorded for each in one.constants())]
-        self._versions = [(each, each._version) for each in held if not each.is_inference()]
+        held = [each for each in held if not each.is_inference()]
+        self._versions = [(each, each._version, memory_of(each)) for each in held]
         self._params = {
             name: param
             for name, param in pyro.get_param_store().named_parameters()
@@ -28,7 +33,7 @@ class Watched:
         }
         modules = dict.fromkeys(module for one in recorded for module in one.modules)
         self._modes = [(module, module.training) for module in modules]
-        tables = [table for each in modules for table in (each._parameters, each._buffers) if table]
+        tables = (getattr(each, name) for each in modules for name in TABLES)
         self._tables = [(table, list(table.items())) for table in tables]
 
     def unchanged(self) -> bool:
@@ -38,7 +43,10 @@ class Watched:
         """
         store = dict(pyro.get_param_store().named_parameters()) if self._params else {}
         return (
-            all(each._version == version for each, version in self._versions)
+            all(
+                each._version == version and memory_of(each) == place
+                for each, version, place in self._versions
+            )
             and all(module.training == mode for module, mode in self._modes)
             and all(store.get(name) is param for name, param in self._params.items())
             and all(

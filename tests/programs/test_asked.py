@@ -205,3 +205,56 @@ def test_what_holds_by_construction_is_not_asked(name: str) -> None:
     assert VALID in programs._bound.names
     bad = torch.randn(7).index_fill(0, torch.tensor([2]), torch.nan)
     assert "ValueError: Expected parameter" in error_of(lambda: answer(bad))
+
+
+#: Laws of columns z that are asked of each, and of p, which is NaN where z is negative.
+COLUMNS: dict[str, Callable[[Tensor, Tensor, Tensor], tuple[Any, Any]]] = {
+    "scales": lambda z, p, w: (dist.Normal(w, z[:, 0]), dist.Normal(w, z[:, 1])),
+    "other order": lambda z, p, w: (dist.Normal(w, z[:, 1]), dist.Normal(w, z[:, 0])),
+    "NaN": lambda z, p, w: (dist.Bernoulli(p[:, 1]), dist.Normal(w, p[:, 0] + w)),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_every_column_is_asked(name: str) -> None:
+    def model(x: Tensor) -> None:
+        w = pyro.sample("w", dist.Normal(1.0, 0.1))
+        z = x * w
+        with pyro.plate("data", len(x)):
+            for site, law in zip("ab", COLUMNS[name](z, z.log().sigmoid(), w), strict=True):
+                pyro.sample(site, law)
+
+    predictive, good = Predictive(model, samples()), torch.stack([rows(7), rows(7)], -1)
+    answer = exact(predictive)
+    assert answer(good).keys() == {"a", "b"}
+    assert len(answer._programs._kept) == 1
+    for column in range(2):
+        bad = good.clone()
+        bad[3, column] = -0.4
+        expected = error_of(lambda x=bad: predictive(x))
+        assert error_of(lambda x=bad: answer(x)) == expected
+
+
+def test_a_distribution_that_asks_more_is_asked_it() -> None:
+    predictive = Predictive(
+        model_of(lambda z, w: dist.Geometric(z.clamp_min(0))), samples(), return_sites=("inner",)
+    )
+    answer = exact(predictive)
+    assert answer(rows(7))["inner"].isfinite().all()
+    expected = error_of(lambda: predictive(rows(7, wrong=3)))
+    assert error_of(lambda: answer(rows(7, wrong=3))) == expected
+
+
+def test_the_exponential_of_the_logarithm_of_what_is_negative_is_nan() -> None:
+    def model(x: Tensor) -> None:
+        w = pyro.sample("w", dist.Normal(1.0, 0.1))
+        pyro.deterministic("log", (x * w).log().exp())
+        pyro.deterministic("log1p", (5 * x * w).log1p().exp())
+
+    predictive, bad = Predictive(model, samples()), rows(7, wrong=3)
+    answer = exact(predictive)
+    answer(rows(7))
+    found, loop = answer(bad), predictive(bad)
+    for name in loop:
+        assert loop[name][:, 3].isnan().all()
+        torch.testing.assert_close(found[name], loop[name], equal_nan=True)

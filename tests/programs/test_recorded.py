@@ -527,3 +527,55 @@ class TestModels:
         x[2] = torch.nan
         with pytest.raises(ValueError, match="Expected parameter probs"):
             exact(x)
+
+
+COUNTED: dict[str, Callable[[Tensor], int]] = {
+    "unique": lambda group: len(group.unique()),
+    "bincount": lambda group: len(group.bincount()),
+    "nonzero": lambda group: len(group.nonzero()),
+    "mask": lambda group: len(group[group > 0]),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_how_many_are_found_is_no_constant(name: str) -> None:
+    def counted(group: Tensor) -> None:
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        pyro.deterministic("z", w * COUNTED[name](group))
+
+    answer = batched(Predictive(counted, {"w": torch.ones(S)}))
+    one, other = torch.tensor([0, 1, 2, 0, 1, 2, 1]), torch.tensor([0, 1, 1, 0, 0, 1, 0])
+    for group in (one, other, one):
+        assert (answer(group)["z"] == COUNTED[name](group)).all()
+
+
+def test_parts_of_modules_are_watched() -> None:
+    net = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net
+
+        def forward(self, x: Tensor) -> None:
+            w = pyro.sample("w", dist.Normal(0.0, 1.0))
+            pyro.deterministic("z", self.net(x * w))
+
+    def change(part: int, module: nn.Module) -> None:
+        net[part] = module
+
+    predictive, x = Predictive(Model(), {"w": torch.randn(S)}), torch.randn(7, 2)
+    answer = batched(predictive)
+    changes: list[Callable[[], object]] = [
+        lambda: change(1, nn.Tanh()),
+        lambda: change(0, nn.Linear(2, 3)),
+        lambda: net.append(nn.Sigmoid()),
+        lambda: net.register_forward_hook(lambda module, given, found: found + 1),
+        lambda: setattr(net[0].weight, "data", torch.ones(3, 2)),
+    ]
+    for make in changes:
+        before = answer(x)["z"]
+        make()
+        found = answer(x)["z"]
+        torch.testing.assert_close(found, predictive(x)["z"])
+        assert not torch.allclose(found, before)
