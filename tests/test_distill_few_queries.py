@@ -44,8 +44,10 @@ def test_one_draw_at_a_time_teaches_mean_and_concentration_without_bias() -> Non
     fast = distill_flat(simulator, KINDS.repeat(60, 1), num_draws=1, num_steps=600, **run)
     answer = fast.dirichlet(KINDS)
     assert fast.report["spent"]["queries"] == simulator.queries
-    # 22,000 pairs of each kind; a squared distance has a deviation of 6 times itself at .99.
-    assert torch.allclose(answer.mean[:, 0], MEANS, atol=0.005)
+    # 22,000 pairs of each kind; a squared distance has a deviation of 6 times itself at .99. Over
+    # 20 seeds the means deviate by .005, .0012 and .0003: four of these.
+    off = (answer.mean[:, 0] - MEANS).abs()
+    assert (off < torch.tensor([0.02, 0.005, 0.0012])).all(), off
     assert torch.allclose(answer.concentration.sum(-1), ALPHA_0, rtol=0.15)
     teach = [rows * draws for rows, draws in simulator.asked if draws == 1]
     assert sum(teach) == pytest.approx(2**16, rel=0.01)

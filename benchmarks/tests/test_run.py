@@ -16,6 +16,7 @@ STUDIES = (
     "batch_bald",
     "concentration",
     "conformal",
+    "flagship",
     "following",
     "forests",
     "gpu_tests",
@@ -51,7 +52,15 @@ TABLES = (
     "toy_regression",
 )
 #: They read a data set that a user may not have.
-DATA = ("boston", "conformal", "following", "forests", "gaussian_process", "laplace_mnist")
+DATA = (
+    "boston",
+    "conformal",
+    "flagship",
+    "following",
+    "forests",
+    "gaussian_process",
+    "laplace_mnist",
+)
 DATA += ("mnist_sgld", "novelty", "opu_objective", "opu_table1", "opu_table2", "opu_table3")
 DATA += ("pictures", "refinements")
 

@@ -28,6 +28,7 @@ from pyro_opu.checks import ArgumentTypeError, check_tensor
 from pyro_opu.distributions import Answer, RealAnswer, SimplexDistribution
 from pyro_opu.distributions.dirichlet import check_dirichlet
 from pyro_opu.distributions.measures import DrawMeasures, Measures
+from pyro_opu.rng import full_precision
 from pyro_opu.utils.chunks import joined
 from pyro_opu.utils.printing import averages
 
@@ -68,6 +69,7 @@ class _Blocks:
         self.blocks, self.novelty = blocks, novelty
         self.modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
 
+    @full_precision()
     def __call__(self, names: Sequence[str]) -> dict[str, Tensor]:
         if self.modes == (torch.is_grad_enabled(), torch.is_inference_mode_enabled()):
             return self._read(names)

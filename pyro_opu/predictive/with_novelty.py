@@ -70,6 +70,7 @@ class WithNovelty(nn.Module):
         answer, features = answer_and_features(self.guide, x)
         return self._of_outcome(answer), self.detector(x, features)
 
+    @full_precision()
     def _tables(self, x: Tensor) -> dict[str, Any]:
         """Tables by site at checked inputs, whose fields are computed when they are read.
 

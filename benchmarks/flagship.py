@@ -1,0 +1,125 @@
+"""resnet18 on Fashion-MNIST at 3 x 32 x 32: three posteriors that people have, and their students.
+
+    python -m benchmarks.flagship [--rows 1000 --epochs 3 --steps 300]
+
+MC dropout before the head, Laplace's approximation of the last layer, and an ensemble of five whole
+networks. The networks see ``rows`` pictures, and each student as many others by default: on a GPU
+25,000 of either and ten epochs, on a CPU the few above, which leave networks worse than they could
+be. Judged at 1,000 other pictures: accuracy; how near the mean is, in draws; the typical factor of
+the epistemic part at one picture; AUROC of pictures of KMNIST, by either's best score. A pass is
+beside the network's own at 100 pictures.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torchvision
+from pyro.infer import Predictive
+from torch import Tensor, nn
+
+import pyro_opu
+from benchmarks.board_measures import factor
+from papers import datasets
+from papers.results import finish, parser, say
+from papers.timing import timed
+from pyro_opu.models.last_layer import last_layer_laplace, on_features
+from pyro_opu.models.logistic_regression import logistic_regression
+from pyro_opu.models.neural_network import fit_network
+
+MEMBERS, JUDGED, DRAWS = 5, 1000, 100
+
+
+def main() -> None:
+    options = parser(__doc__)
+    gpu = torch.cuda.is_available()
+    options.add_argument("--rows", type=int, default=25_000 if gpu else 1000)
+    options.add_argument("--epochs", type=int, default=10 if gpu else 3)
+    options.add_argument("--steps", type=int, default=None if gpu else 300)
+    args = options.parse_args()
+    judged = JUDGED
+    if args.quick:
+        args.rows, args.epochs, args.steps, judged = 60, 1, 2, 40
+    torch.manual_seed(0)
+    device = torch.device("cuda" if gpu else "cpu")
+    data = datasets.fashion_mnist()
+    order = torch.randperm(len(data.x))[: 2 * args.rows + judged]
+    step = 4 if args.quick else 1
+    x, y = pictures(data.x[order])[..., ::step, ::step].to(device), data.y[order].to(device)
+    sizes = [args.rows, args.rows, judged]
+    train, transfer, test = zip(x.split(sizes), y.split(sizes), strict=True)
+    outside = pictures(datasets.kmnist().x[:judged])[..., ::step, ::step].to(device)
+    rows = []
+    for name, source, plain in posteriors(*train, args):
+        rows.append({"posterior": name} | of(source, plain, transfer[0], test, outside, args.steps))
+        say({"so far": rows[-1:]})
+    finish(
+        __file__, args, {"Students": rows}, device=torch.cuda.get_device_name() if gpu else "CPU"
+    )
+
+
+def pictures(x: Tensor) -> Tensor:
+    """Grey pictures ``(N, 28, 28)`` as ``(N, 3, 32, 32)``."""
+    return nn.functional.pad(x, (2, 2, 2, 2))[:, None].expand(-1, 3, -1, -1).contiguous()
+
+
+def network() -> nn.Sequential:
+    """torchvision's, in three parts: the trunk, dropout and the head."""
+    trunk = torchvision.models.resnet18(num_classes=10)
+    trunk.fc, head = nn.Identity(), trunk.fc
+    return nn.Sequential(trunk, nn.Dropout(), head)
+
+
+def posteriors(x: Tensor, y: Tensor, args: Any) -> Iterator[tuple[str, Any, nn.Module]]:
+    """Names, sources, and the network whose pass is the plain one; in short the first alone."""
+
+    def fitted() -> nn.Sequential:
+        made = network().to(x.device)
+        fit_network(made, x, y, epochs=args.epochs).eval()
+        return made
+
+    first = fitted()
+    plain = nn.Sequential(first[0], first[2])
+    yield "dropout before the head", first, plain
+    if args.quick:
+        return
+    trunk, fit = last_layer_laplace(copy.deepcopy(plain), x, y)
+    model = on_features(trunk, logistic_regression(10))
+    last = Predictive(model, guide=fit.guide, num_samples=DRAWS, return_sites=["obs"])
+    yield "last-layer Laplace", last, plain
+    yield "five networks", [first, *(fitted() for _ in range(MEMBERS - 1))], plain
+
+
+def of(
+    source: Any, plain: nn.Module, x: Tensor, test: Any, outside: Tensor, steps: int | None
+) -> dict[str, float]:
+    """A default student of one posterior, beside it."""
+    begun = time.perf_counter()
+    fast = pyro_opu.distill(source, x, num_steps=steps, seed=0, progress=False)
+    seconds = time.perf_counter() - begun
+    found = pyro_opu.fidelity(fast, source, test[0], num_draws=DRAWS, seed=0, wasserstein_inputs=0)
+    options = {"num_draws": DRAWS, "seed": 0}
+    scores = pyro_opu.detection(fast, source, *test, {"KMNIST": outside}, **options)
+    theirs = pyro_opu.mutual_information(pyro_opu.as_teacher(source).probs(test[0], DRAWS))
+    few = test[0][:100]
+    with torch.no_grad():
+        calls = {"pass": lambda: fast.distribution(few), "plain": lambda: plain(few)}
+        times = timed(calls, 2.0)
+    return {
+        "accuracy, %": 100 * scores.teacher.accuracy,
+        "the student's": 100 * scores.student.accuracy,
+        "distil, s": seconds,
+        "pass / network": times["pass"] / times["plain"],
+        "draws": found.draws,
+        "factor": factor(fast.uncertainty(test[0]).epistemic.cpu(), theirs.cpu()),
+        "AUROC": 100 * scores.best("teacher", "KMNIST")[1].auroc,
+        "its student's": 100 * scores.best("student", "KMNIST")[1].auroc,
+    }
+
+
+if __name__ == "__main__":
+    main()
