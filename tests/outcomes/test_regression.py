@@ -79,7 +79,7 @@ class TestLearning:
 
     def test_crps_follows_a_teacher_that_is_not_normal_closer_than_moments(self) -> None:
         x = torch.randn(222, 1)  # a tenth of which is kept for the bound
-        options = {"num_steps": 600, "batch_size": 64, "num_draws": 32, "evaluate_every": 30}
+        options = {"num_steps": 1000, "batch_size": 64, "num_draws": 32, "evaluate_every": 30}
         shift, heavy = 0.5 * torch.randn(400, 1), dist.Gamma(1.5, 1.5).sample((400, 1)).rsqrt()
 
         def source(x: Tensor) -> tuple[Tensor, Tensor]:
