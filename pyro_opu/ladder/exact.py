@@ -36,8 +36,9 @@ def exact(
     allows it. What follows from the draws alone, or from the inputs alone, is computed once. The
     record is compared with the model at every new number of rows. What cannot be recorded is
     evaluated as :func:`~pyro_opu.as_teacher` does, by :func:`torch.vmap` or in a loop, and a
-    warning says why. Change what a model reads besides its arguments, its draws and the modules
-    that it calls, and make another; of a list of networks the weights are copied at the first call.
+    warning says why. A model is recorded anew where its draws, or the weights, parts or modes of
+    modules that it calls, have changed. Where anything else that it reads changes, such as a number
+    in an attribute, make another; of a list of networks the weights are copied at the first call.
 
     Args:
         source: What :func:`~pyro_opu.as_teacher` takes, or what it has made. A ``Predictive``
