@@ -234,12 +234,12 @@ class Sticks:
 
     @lazy_property
     def log_left(self) -> Tensor:
-        """Logarithm of :attr:`left`."""
+        """Logarithm of ``left``."""
         return self.left.log()
 
     @lazy_property
     def log_deviation(self) -> Tensor:
-        """Logarithm of :attr:`deviation`."""
+        """Logarithm of ``deviation``."""
         return self.deviation.log()
 
     @lazy_property
