@@ -109,7 +109,7 @@ class DirichletMeasures(ClassMeasures):
 
     @cached_property
     def log_mean(self) -> Tensor:  # type: ignore[override]
-        """A float32 row sums to 1 within 1e-7 only, too coarse to subtract: normalised once more."""
+        """Logarithm of the mean, normalised again, as float32 rows sum to 1 within 1e-7 only."""
         return self._given[0].log_softmax(-1, dtype=torch.float64)
 
     @cached_property
