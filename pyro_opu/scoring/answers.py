@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from itertools import product
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from pyro_opu.export.reading import ROWS, ReadProgram, is_program, read_program
+from pyro_opu.metrics.uncertainty import uncertainty
 from pyro_opu.predictive import OnePassPredictive
 
 __all__ = ["Source", "answers", "load", "no_answers"]
@@ -50,13 +50,16 @@ def _of_block(source: Source, x: Tensor, seed: int) -> dict[str, Tensor]:
         for name, values in said.items():
             found |= _columns(name, values)
         return found
+    answer, novelty = source._answer_and_novelty(x)  # of one pass
+    by_site = source.outcome.by_site(answer)
     if source.num_classes is not None:
-        found |= _columns("p", source.dirichlet(x).mean, "")
-    measured: Any = source.uncertainty(x)
-    tables = measured if isinstance(measured, dict) else {"": measured}
-    for site, table in tables.items():
-        for name, values in table.to_dict().items():
-            found |= _columns(f"{site}.{name}" if site else name, values)
+        found |= _columns("p", answer.matched().mean, "")
+    for site, own in by_site.items():
+        table = uncertainty(own).to_dict()
+        if novelty is not None:
+            table["novelty"] = novelty
+        for name, values in table.items():
+            found |= _columns(f"{site}.{name}" if len(by_site) > 1 else name, values)
     return found
 
 
