@@ -21,9 +21,14 @@ __all__ = ["columns_of", "inputs_of", "named_inputs", "with_columns"]
 _KINDS = "a dict of arrays, a pandas DataFrame, or a RecordBatch or Table of Arrow"
 
 
+def is_arrow_column(values: Any) -> bool:
+    """Whether it is of Arrow, as a column is."""
+    return type(values).__module__.partition(".")[0] == "pyarrow"
+
+
 def is_arrow(batch: Any) -> bool:
     """Whether it is a table or a batch of Arrow."""
-    return type(batch).__module__.partition(".")[0] == "pyarrow" and hasattr(batch, "schema")
+    return is_arrow_column(batch) and hasattr(batch, "schema")
 
 
 def columns_of(batch: Any) -> dict[str, Any]:
@@ -145,11 +150,6 @@ def _table(form: Form, columns: Mapping[str, Any]) -> Any:
     if form.kind == "dict":
         return values
     return tuple(values.values()) if form.kind == "tuple" else next(iter(values.values()))
-
-
-def is_arrow_column(values: Any) -> bool:
-    """Whether it is a column of Arrow."""
-    return type(values).__module__.partition(".")[0] == "pyarrow"
 
 
 def _numbers(own: str, values: Any) -> NDArray[Any]:
