@@ -19,7 +19,6 @@ __all__ = [
     "NormalLogits",
     "averaged_logit",
     "informed_concentration",
-    "log_deviation_of",
     "moderated",
     "tabulated_logit",
 ]
@@ -137,12 +136,6 @@ def tabulated_logit(logit: Tensor, log_deviation: Tensor) -> TabulatedLogit:
         torch.where(small, less, more),
         torch.where(small, more, less),
     )
-
-
-def log_deviation_of(logit: Tensor, log_concentration: Tensor) -> Tensor:
-    r"""About the :math:`\log s` of the normal logit with this average and :math:`\log \alpha_0`."""
-    size, farther = beyond(logit)
-    return _sought(_along(size), log_concentration.double() - farther)
 
 
 class NormalLogits:
