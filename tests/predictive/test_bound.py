@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from kept_rows import WEIGHTS, quick, rows, teacher
 from scipy.stats import beta, binomtest
 from torch import Tensor
 
@@ -24,20 +25,7 @@ from pyro_opu.training.held_out import keep_apart
 
 pytestmark = pytest.mark.usefixtures("brief")
 
-WEIGHTS = torch.randn(20, 4, 3, generator=torch.Generator().manual_seed(3))
 RARE = 1e-5  # of a test that can fail by chance
-
-
-def teacher(x: Tensor) -> Tensor:
-    return (x @ WEIGHTS.to(x)).softmax(-1)
-
-
-def rows(count: int, seed: int = 0) -> Tensor:
-    return torch.randn(count, 4, generator=torch.Generator().manual_seed(seed))
-
-
-def quick(source: Any, x: Any, **options: Any) -> OnePassPredictive:
-    return pyro_opu.distill(source, x, **{"num_steps": 30, "seed": 0, "progress": False} | options)
 
 
 @pytest.fixture(scope="module")

@@ -4,35 +4,20 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from kept_rows import WEIGHTS, quick, rows, teacher
 from scipy.stats import binomtest
 from torch import Tensor
 
-import pyro_opu
 from pyro_opu import OnePassPredictive
 from pyro_opu.checks.errors import ArgumentError
 from pyro_opu.judging.drift import INPUTS, Watch, counted
 from pyro_opu.training.certify import FEW
 
 pytestmark = pytest.mark.usefixtures("brief")
-
-WEIGHTS = torch.randn(20, 4, 3, generator=torch.Generator().manual_seed(3))
-
-
-def teacher(x: Tensor) -> Tensor:
-    return (x @ WEIGHTS.to(x)).softmax(-1)
-
-
-def rows(count: int, seed: int = 0) -> Tensor:
-    return torch.randn(count, 4, generator=torch.Generator().manual_seed(seed))
-
-
-def quick(source: Any, x: Any, **options: Any) -> OnePassPredictive:
-    return pyro_opu.distill(source, x, **{"num_steps": 30, "seed": 0, "progress": False} | options)
 
 
 @pytest.fixture(scope="module")

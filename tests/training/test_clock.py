@@ -1,4 +1,4 @@
-"""A run keeps to its seconds, by a clock that is told what time it is."""
+"""A run keeps to its seconds, by a clock that the tests set."""
 
 from __future__ import annotations
 
