@@ -64,9 +64,8 @@ def distill(
     r"""Learn, once, a network that answers in one forward pass as a posterior does.
 
     Example:
-        >>> weights = torch.randn(20, 2, 3)
-        >>> posterior = lambda x: (x @ weights).softmax(-1)  # or a Predictive, a network, ...
-        >>> fast = distill(posterior, torch.randn(99, 2), num_steps=5, progress=False)
+        >>> network = nn.Sequential(nn.Dropout(), nn.Linear(2, 3))
+        >>> fast = distill(network, torch.randn(99, 2), num_steps=5, progress=False)
         >>> fast.uncertainty(torch.randn(4, 2)).epistemic.shape  # in nats
         torch.Size([4])
 
