@@ -225,8 +225,6 @@ class OnePassEstimator(BaseEstimator):
         else:
             answer = self.student_.distribution(self._inputs(matrix, torch.float64))
             found = uncertainty(answer).to_dict()
-            if "mean" not in found:
-                found["mean"] = answer.log_mean.softmax(-1)
         return {name: value.double().numpy() for name, value in found.items()}
 
 

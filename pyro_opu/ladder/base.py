@@ -284,8 +284,6 @@ class Exact(Teacher):
         for part, each, keep in zip(parts, sums, kept, strict=True):
             measures = each.measures()
             extra: dict[str, Tensor] = {}
-            if measures.kind == "classes":
-                extra = measures.rounded(["mean"])
             if levels is not None:
                 shown = torch.cat(keep)
                 shown = shown.exp() if part.on_simplex else shown[..., 0]

@@ -172,15 +172,12 @@ class Guarded:
 
     @torch.no_grad()
     def uncertainty(self, x: InputLike) -> Any:
-        """The table of :func:`pyro_opu.uncertainty` with the ``mean``, of several sites a dict."""
+        """The table of :func:`pyro_opu.uncertainty`, of several sites a dict."""
         fast = self.fast
         answer, novelty = self._one_pass(x)
         tables = {}
         for site, own in fast.outcome.by_site(answer).items():
-            table = replace(uncertainty(own), novelty=novelty)
-            if table.mean is None:
-                table = replace(table, mean=own.measures().rounded(["mean"])["mean"])
-            tables[site] = table
+            tables[site] = replace(uncertainty(own), novelty=novelty)
         index = self._routes(answer, novelty)
         if len(index):
             theirs = self.exact.uncertainty(fast.form.unpack(self._rows(x, index)))

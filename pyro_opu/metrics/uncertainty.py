@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, overload
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ from pyro_opu.distributions.dirichlet import check_dirichlet
 from pyro_opu.distributions.measures import DrawMeasures, Measures
 from pyro_opu.rng import full_precision
 from pyro_opu.utils.chunks import joined
-from pyro_opu.utils.printing import averages
+from pyro_opu.utils.printing import Printed, averages
 
 if TYPE_CHECKING:
     from typing import Self
@@ -87,7 +87,7 @@ class _Blocks:
         return found
 
 
-class _Table:
+class _Table(Printed):
     """Fields of a frozen dataclass, also found by name: ``u["total"]`` and ``dict(u)`` work.
 
     A table may be made of :class:`_Blocks`: a field is computed when it is first read, and kept.
@@ -102,9 +102,8 @@ class _Table:
         """A table whose measures, and novelty if there is one, are computed when they are read."""
         table = object.__new__(cls)
         object.__setattr__(table, "_blocks", blocks)
-        lacks = ("mean", "quantiles") if blocks.novelty else ("novelty", "mean", "quantiles")
-        always = _names(cast(Any, cls))
-        table.__dict__.update(dict.fromkeys(name for name in lacks if name not in always))
+        lacks = ("quantiles",) if blocks.novelty else ("novelty", "quantiles")
+        table.__dict__.update(dict.fromkeys(lacks))
         return table
 
     def __getattr__(self, name: str) -> Tensor:
@@ -136,8 +135,9 @@ class _Table:
         return self.__dict__ | self.to_dict()
 
     def __repr__(self) -> str:
-        shape = tuple(self["total"].shape)
-        return f"{type(self).__name__}(shape {shape}, means: {averages(self.to_dict())})"
+        shape = self["total"].shape  # not that of class probabilities, whose average says nothing
+        shown = {name: value for name, value in self.to_dict().items() if value.shape == shape}
+        return f"{type(self).__name__}(shape {tuple(shape)}, means: {averages(shown)})"
 
 
 def _none() -> None:
@@ -146,7 +146,9 @@ def _none() -> None:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Uncertainty(_Table):
-    """Every measure of one source, each ``(N,)``, by the functions of these names in `pyro_opu`.
+    """The mean and every measure of one source, by the functions of these names in `pyro_opu`.
+
+    Measures are ``(N,)``.
 
     A closed form is computed when it is first read, so that ``u.epistemic`` alone costs what that
     does; ``to_dict`` computes together what is left. ``u["total"]`` and ``dict(u)`` work too;
@@ -154,6 +156,7 @@ class Uncertainty(_Table):
     divergences are in nats.
 
     Attributes:
+        mean: Class probabilities ``(N, C)``.
         total: Entropy of the mean.
         aleatoric: Expected entropy.
         epistemic: ``total - aleatoric``.
@@ -165,11 +168,12 @@ class Uncertainty(_Table):
         novelty: How far an input lies outside what a student was taught; of ``fast.uncertainty(x)``
             alone, and no key where there is none (:meth:`.OnePassPredictive.novelty`). It looks at
             x once more, which must be as it was.
-        mean: Class probabilities ``(N, C)``; of ``exact(...).uncertainty(x)`` alone, as are
-        quantiles: ``(Q, N, C)`` of them over the draws, where they are asked for.
+        quantiles: ``(Q, N, C)`` of class probabilities over the draws; of
+            ``exact(...).uncertainty(x)`` alone, where they are asked for.
     """
 
     aliases = ("entropy", "mutual_information")
+    mean: Tensor
     total: Tensor
     aleatoric: Tensor
     epistemic: Tensor
@@ -179,7 +183,6 @@ class Uncertainty(_Table):
     differential_entropy: Tensor
     concentration: Tensor
     novelty: Tensor | None = field(default_factory=_none)
-    mean: Tensor | None = field(default_factory=_none)
     quantiles: Tensor | None = field(default_factory=_none)
 
     entropy = property(attrgetter("total"), doc="The usual name of ``total``.")

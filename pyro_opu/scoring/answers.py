@@ -52,10 +52,10 @@ def _of_block(source: Source, x: Tensor, seed: int) -> dict[str, Tensor]:
         return found
     answer, novelty = source._answer_and_novelty(x)  # of one pass
     by_site = source.outcome.by_site(answer)
-    if source.num_classes is not None:
-        found |= _columns("p", answer.matched().mean, "")
     for site, own in by_site.items():
         table = uncertainty(own).to_dict()
+        if source.num_classes is not None:
+            found |= _columns("p", table.pop("mean"), "")
         if novelty is not None:
             table["novelty"] = novelty
         for name, values in table.items():

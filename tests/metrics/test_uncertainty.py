@@ -241,12 +241,14 @@ def test_half_precision_gives_float32(dtype: torch.dtype) -> None:
 
 
 def test_the_record() -> None:
-    u = uncertainty(dist.Dirichlet(torch.rand(4, 3) + 0.5))
-    assert u.keys() == tuple(FUNCTIONS)
+    source = dist.Dirichlet(torch.rand(4, 3) + 0.5)
+    u = uncertainty(source)
+    torch.testing.assert_close(u.mean, source.mean)
+    assert u.keys() == ("mean", *FUNCTIONS)
     assert u["entropy"] is u.entropy is u.total
     assert u["mutual_information"] is u.mutual_information is u.epistemic
     assert dict(u) == u.to_dict() and u.to_dict()["variance"] is u.variance
-    with pytest.raises(KeyError, match=r"no measure 'doubt'; there are total, aleatoric"):
+    with pytest.raises(KeyError, match=r"no measure 'doubt'; there are mean, total"):
         u["doubt"]
     with pytest.raises(KeyError):
         u["keys"]
@@ -259,7 +261,7 @@ def test_the_record() -> None:
 
 def test_no_inputs() -> None:
     u = uncertainty(torch.zeros(5, 0, 3))
-    assert all(value.shape == (0,) for value in u.to_dict().values())
+    assert all(len(value) == 0 for value in u.to_dict().values())
     assert uncertainty(dist.Dirichlet(torch.ones(0, 3), validate_args=False)).total.shape == (0,)
 
 
