@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from torch import nn
@@ -51,8 +51,8 @@ class Training:
 
     Example:
         >>> from pyro_opu import Training
-        >>> Training(num_draws=8, evaluate_every=50).num_draws
-        8
+        >>> Training(num_draws=8, evaluate_every=50)
+        Training(num_draws=8, evaluate_every=50)
     """
 
     num_steps: int | None = None
@@ -62,6 +62,12 @@ class Training:
     warm_start: bool = True
     recalibrate: bool = True
     evaluate_every: int = 100
+
+    def __repr__(self) -> str:
+        """What was said, so that the signature of ``distill`` is short."""
+        said = ((each.name, getattr(self, each.name), each.default) for each in fields(self))
+        shown = (f"{name}={value!r}" for name, value, usual in said if value != usual)
+        return f"Training({', '.join(shown)})"
 
     def __post_init__(self) -> None:
         for name in ("num_steps", "batch_size", "num_draws"):
