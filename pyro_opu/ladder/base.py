@@ -282,13 +282,12 @@ class Exact(Teacher):
                 if levels is not None:
                     keep.append(value)
         for part, each, keep in zip(parts, sums, kept, strict=True):
-            measures = each.measures()
-            extra: dict[str, Tensor] = {}
+            table = table_of(each.measures())
             if levels is not None:
                 shown = torch.cat(keep)
                 shown = shown.exp() if part.on_simplex else shown[..., 0]
-                extra["quantiles"] = torch.quantile(shown, levels.to(shown), dim=0)
-            yield part.site, replace(table_of(measures), **extra)
+                table = replace(table, quantiles=torch.quantile(shown, levels.to(shown), dim=0))
+            yield part.site, table
 
     @torch.no_grad()
     @full_precision()

@@ -97,7 +97,9 @@ def test_rows_in_blocks_are_rows_alone(fast: OnePassPredictive, rows: int, law: 
 
 def test_no_rows() -> None:
     none = PredictiveDirichlet(torch.zeros(0, 3), torch.zeros(0), validate_args=False)
-    assert all(len(value) == 0 for value in uncertainty(none).to_dict().values())
+    found = uncertainty(none).to_dict()
+    assert found.pop("mean").shape == (0, 3)
+    assert all(value.shape == (0,) for value in found.values())
 
 
 @pytest.mark.parametrize("classes", [2, 10, 100])
