@@ -107,7 +107,7 @@ def make(folder: Path, counts: set[int], quick: bool) -> None:
     fast.save(folder / "student.safetensors")
     fast.export(folder / "three.onnx", outputs=THREE)
     if not quick:
-        fast.export(folder / "all.onnx", outputs=["mean", *fast.uncertainty(x[:2]).keys()])
+        fast.export(folder / "all.onnx", outputs=fast.uncertainty(x[:2]).keys())
         pyro_opu.exact(posterior).export(folder / "exact.onnx", x[:64], outputs="mean, epistemic")
     g = np.random.default_rng(0)
     for count in counts:

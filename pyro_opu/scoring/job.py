@@ -29,7 +29,7 @@ from pyro_opu.utils.version import __version__
 __all__ = ["Job", "answer_into", "answer_to_console"]
 
 #: Rows of a part at most, and numbers in its inputs.
-ROWS, NUMBERS = 2**16, 2**22
+ROWS, NUMBERS = 2**16, 2**20
 _PLAN = "plan.json"
 #: What lies in a folder of parts, those included that were being written when a run was killed.
 _OURS = re.compile(r"(plan\.json|\d{6})(\.\w+\.part)?")

@@ -164,7 +164,8 @@ def _batches(path: str, rows: int, start: int) -> tuple[Iterator[Any], int | Non
     from pyarrow import parquet
 
     if format_of(path) == "parquet":
-        file = parquet.ParquetFile(path, buffer_size=2**18)
+        # Page by page: a row group may be the whole file.
+        file = parquet.ParquetFile(path, buffer_size=2**16, pre_buffer=False)
         sizes = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
         total, first = sum(sizes), 0
         while first < len(sizes) and sizes[first] <= start:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import torch
 from pyro_opu import Inputs, OnePassPredictive, distill
 from pyro_opu.__main__ import main
 from pyro_opu.scoring import job
+from pyro_opu.scoring.tables import open_table
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
@@ -217,3 +220,46 @@ def test_a_table_with_names_is_read_by_them(tmp_path: Path) -> None:
         assert found["id"].tolist() == ID and "ward" not in found
         expected = fast.uncertainty(table[["lactate", "ward"]]).epistemic
         np.testing.assert_allclose(found["epistemic"], expected, rtol=1e-4)
+
+
+def test_a_row_group_is_read_page_by_page(fast: OnePassPredictive, tmp_path: Path) -> None:
+    """One of six megabytes: what Arrow holds of it at a time is a tenth at most."""
+    x = np.random.default_rng(0).standard_normal((3, 500_000), dtype=np.float32)
+    table, path = pa.table(list(x), "abc"), tmp_path / "rows.parquet"
+    plain: dict[str, Any] = {"use_dictionary": False, "data_page_size": 2**14}
+    pq.write_table(table, path, row_group_size=x.shape[1], **plain)
+    rows, before, held = 0, pa.total_allocated_bytes(), []
+    for block in open_table(str(path), fast, 2**12).blocks:
+        held.append(pa.total_allocated_bytes() - before)
+        rows += len(block.x)
+    assert rows == x.shape[1] and max(held) < path.stat().st_size / 10
+
+
+#: Runs the command, and prints the most memory that it took, in MB.
+PEAK = """
+import sys
+from pyro_opu.__main__ import main
+assert main(sys.argv[1:]) == 0
+[line] = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
+print(int(line.split()[1]) / 1e3)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no peak to read")
+def test_a_million_rows_in_one_row_group_take_bounded_memory(tmp_path: Path) -> None:
+    """64 columns, 256 MB of numbers: at most 300 MB more than a thousand rows take."""
+    w, x = torch.randn(20, 64, 4), torch.randn(1_000_000, 64)
+    fast = distill(lambda x: (x @ w).softmax(-1), x[:200], num_steps=5, seed=0, progress=False)
+    fast.save(tmp_path / "student.safetensors")
+    peaks = []
+    for rows in (1000, len(x)):
+        table = pa.table(list(x[:rows].T.numpy()), [f"x{k}" for k in range(64)])
+        pq.write_table(table, tmp_path / "rows.parquet", row_group_size=rows)
+        given = [str(tmp_path / name) for name in ("student.safetensors", "rows.parquet")]
+        words = ["answer", *given, "-o", str(tmp_path / "out.parquet")]
+        done = subprocess.run(
+            [sys.executable, "-c", PEAK, *words], capture_output=True, text=True, check=True
+        )
+        peaks.append(float(done.stdout.split()[-1]))
+    assert peaks[1] - peaks[0] < 300, peaks
