@@ -10,7 +10,7 @@ A run fails if a cell raises, or if this project warns, in full also if a studen
 and the next cell of text does not say so. Notebooks run in an empty folder, so that
 what they write is gone afterwards. A notebook is moved into place when it is whole; its pictures
 are packed without a loss. The small sizes stand in the first cell of code, behind the full ones:
-``STEPS = 1000  # quick: 20``.
+``DRAWS = 1000  # quick: 20``. In small sizes ``distill`` takes 20 steps where a cell gives none.
 """
 
 from __future__ import annotations
@@ -61,6 +61,16 @@ def strict(message, category, *where, **more):
     ordinary(message, category, *where, **more)
 
 warnings.showwarning = strict
+"""
+#: Run next: no bars, which would stay in the pages, and in small sizes students of few steps.
+PLAIN = """
+import functools
+import os
+
+import pyro_opu
+
+few = {"num_steps": 20} if os.environ.get("PYRO_OPU_QUICK") else {}
+pyro_opu.distill = functools.partial(pyro_opu.distill, progress=False, **few)
 """
 
 
@@ -118,7 +128,7 @@ def executed(notebook: NotebookNode, quick: bool) -> NotebookNode:
     if quick:
         for cell in notebook.cells:
             cell.source = small(cell.source)
-    notebook.cells.insert(0, nbformat.v4.new_code_cell(STRICT))
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(STRICT + PLAIN))
     paths = [str(FOLDER.parent), os.environ.get("PYTHONPATH", "")]
     env = {
         **os.environ,
