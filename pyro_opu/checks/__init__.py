@@ -2,6 +2,7 @@
 
 from pyro_opu.checks.errors import ArgumentCallError, ArgumentError, ArgumentTypeError
 from pyro_opu.checks.tensors import (
+    all_finite,
     check_device,
     check_floating,
     check_inputs,
@@ -37,6 +38,7 @@ __all__ = [
     "ArgumentCallError",
     "ArgumentError",
     "ArgumentTypeError",
+    "all_finite",
     "check_bool",
     "check_callable",
     "check_device",

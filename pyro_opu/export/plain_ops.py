@@ -108,6 +108,7 @@ PLAIN_OPS: dict[torch._ops.OpOverload, Callable[..., Tensor]] = {
     torch.ops.aten.lgamma.default: lgamma,
     torch.ops.aten.expm1.default: expm1,
     torch.ops.aten.log1p.default: log1p,
+    torch.ops.aten.square.default: lambda x: x * x,  # ONNX has a power alone, which is slower
     torch.ops.aten.log_sigmoid.default: log_sigmoid,
     torch.ops.aten.log_softmax.int: log_softmax,
     torch.ops.aten._log_softmax.default: lambda x, dim, half_to_float: log_softmax(x, dim),

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import ArgumentError, check_path
+from pyro_opu.checks import ArgumentError, all_finite, check_path
 from pyro_opu.export.formats import METADATA, SEED, open_onnx, run_onnx
 from pyro_opu.inputs import Form
 from pyro_opu.utils.chunks import NUMBERS
@@ -23,7 +23,7 @@ from pyro_opu.utils.chunks import NUMBERS
 __all__ = ["ReadProgram", "is_program", "read_program"]
 
 #: Rows that are answered at once, at most.
-ROWS = 4096
+ROWS = 2048
 #: The parts of the inputs, in order -> named outputs.
 Run = Callable[..., dict[str, Tensor]]
 
@@ -70,7 +70,7 @@ class ReadProgram:
         wrong = index % 1 != 0
         if self.num_draws is not None:
             wrong |= index < 0  # which a model would count from the end
-        if not all(bool(each.isfinite().all()) for each in taken) or bool(wrong.any()):
+        if not all(map(all_finite, taken)) or bool(wrong.any()):
             raise ArgumentError(
                 "`x` must hold numbers that are finite in the program's precision, and whole ones "
                 "from 0 on where it takes an index; got others. Correct these rows."

@@ -16,7 +16,7 @@ from pyro_opu.distributions.normal_logits import (
 )
 from pyro_opu.guides.beginning import Beginning, evenly
 from pyro_opu.guides.networks import Perceptron, Standardize, in_blocks
-from pyro_opu.guides.plug_in import NetworkTrunk
+from pyro_opu.guides.plug_in import MANY, NetworkTrunk
 
 __all__ = ["TRUNKS", "MomentsTrunk", "ProcessTrunk", "TemperedTrunk"]
 
@@ -266,8 +266,8 @@ class TemperedTrunk(NetworkTrunk):
         """Variance of a logit at standardised features ``(N, F)``, averaged over C, ``(N, 1)``."""
         directions = self.factor.squeeze(1)
         along = torch.addmm(directions[:, -1], z, directions[:, :-1].mT).square()
-        rest = torch.addmv(self.rest[-1:], z.square(), self.rest[:-1])
-        return along.sum(-1, keepdim=True) + rest[:, None]
+        rest = torch.addmm(self.rest[-1:], z.square(), self.rest[:-1, None])
+        return along.sum(-1, keepdim=True) + rest
 
     def _read(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
         """What the small network reads, and the features."""
@@ -275,22 +275,54 @@ class TemperedTrunk(NetworkTrunk):
         z = self.standardize(features)
         return [z, self.average(z).clamp_min(LEAST).log()], features.to(z.dtype)
 
+    def _parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What the small network reads ``(N, F + 1)``, log v ``(N, 1)``, and the features."""
+        read, plain = self._read(x)
+        return self.scale(torch.cat(read, -1)), read[1], plain
+
+    def _small(self, read: Tensor) -> tuple[Tensor, Tensor]:
+        """The small network's features, and the temperature ``(N, 1)``."""
+        small = self.layers(read)
+        return small, (MOST_TEMPERATURE * self.temperature(small).tanh()).exp()
+
     def moments_at(self, x: Tensor) -> Tensor:
         """What the small network reads, log v, and the features ``(N, 2 F + 2)``."""
-        read, plain = self._read(x)
-        return torch.cat([self.scale(torch.cat(read, -1)), read[1], plain], -1)
+        return torch.cat(self._parts(x), -1)
 
     def from_moments(self, moments: Tensor) -> Tensor:
         """Features ``(N, H + F + 3)``, from what :meth:`moments_at` gives."""
         size = moments.shape[1] // 2
-        read, spread, plain = moments.split([size, 1, size - 1], 1)
-        small = self.layers(read)
-        t = (MOST_TEMPERATURE * self.temperature(small).tanh()).exp()
+        return self._features(*moments.split([size, 1, size - 1], 1))
+
+    def _features(self, read: Tensor, spread: Tensor, plain: Tensor) -> Tensor:
+        small, t = self._small(read)
         return torch.cat([small, spread, spread.square(), t * plain, t], -1)
 
     def forward(self, x: Tensor) -> Tensor:
         """Features ``(N, H + F + 3)``."""
-        return self.from_moments(self.moments_at(x))
+        return self._features(*self._parts(x))
+
+    def merges(self, rows: int = MANY) -> bool:
+        """Whether linear heads had better read the parts of so many rows one by one."""
+        hooked = self._forward_hooks or self._forward_pre_hooks
+        return rows >= MANY and not hooked and not torch.compiler.is_compiling()
+
+    def merged(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What :meth:`through` takes, for heads ``(K, H + F + 3)`` on :meth:`forward`."""
+        last, first = weight.tensor_split([-len(self.rest)], 1)
+        return first, bias, last
+
+    def through(self, x: Tensor, first: Tensor, first_bias: Tensor, last: Tensor) -> Tensor:
+        """Outputs of heads ``(N, K)``, as on :meth:`forward` to rounding, on narrower tensors.
+
+        What they say of the features is multiplied by the temperature, not the features.
+        """
+        read, spread, plain = self._parts(x)
+        small, t = self._small(read)
+        said = torch.addmm(first[:, -1], plain, first[:, :-1].mT)
+        outputs = torch.addmm(first_bias, small, last[:, :-2].mT)
+        powers = torch.cat([spread, spread.square()], -1)
+        return torch.addmm(outputs, powers, last[:, -2:].mT) + t * said
 
 
 #: Trunks by the "kind" of their descriptions.

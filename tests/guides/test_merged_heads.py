@@ -9,6 +9,7 @@ import torch
 from taught import as_network
 from torch import Tensor, nn
 
+from pyro_opu.export.program import StudentProgram, trace
 from pyro_opu.guides import PredictiveGuide
 from pyro_opu.guides.fused import fused
 from pyro_opu.guides.networks import MOST_OFF
@@ -140,3 +141,45 @@ def test_a_trunk_that_stands_for_another_is_run():
         guide.trunk = Heard(guide.trunk)
         torch.testing.assert_close(answer(guide, X), expected, rtol=1e-5, atol=1e-5)  # rounding
         assert guide.trunk.features.shape == (len(X), guide.trunk.trunk.num_features)
+
+
+def tempered() -> PredictiveGuide:
+    """One of a linear head over six inputs with too many moments; all weights are made up."""
+    torch.manual_seed(0)
+    sizes = {"size": 6, "outputs": 4, "rank": 3, "hidden": [16, 16]}
+    trunk = {"kind": "tempered", "input_shape": [6], "network": None, **sizes}
+    guide = PredictiveGuide.from_config({"trunk": trunk, "num_classes": 4, "shared": True})
+    with torch.no_grad():
+        for weight in guide.parameters():
+            weight.normal_().div_(3)
+        guide.trunk.factor.normal_()
+        guide.trunk.rest.uniform_()
+        guide.trunk.standardize.fit(3 + 2 * X, (0,))
+    return guide
+
+
+@pytest.mark.parametrize("rows", [1, MANY - 1, MANY, 2 * MANY])
+@pytest.mark.parametrize("finish", [lambda guide: guide, fused], ids=["trained", "fused"])
+def test_a_temperature_is_taken_of_what_heads_say(rows, finish):
+    """The answers, and the slopes, are those of features at this temperature side by side."""
+    guide = tempered().double()
+    x = X[:rows].double()
+    torch.testing.assert_close(answer(finish(guide), x), side_by_side(guide, x))  # rounding
+    slopes = []
+    for found in (answer(guide, x), side_by_side(guide, x)) if finish is not fused else ():
+        loss = found[0].square().sum() + found[1].square().sum()
+        slopes.append(torch.autograd.grad(loss, list(guide.parameters())))
+    for pair in zip(*slopes, strict=True):
+        torch.testing.assert_close(*pair)
+
+
+@pytest.mark.parametrize("begun", [student, tempered])
+def test_a_file_makes_no_tensor_as_wide_as_all_features(begun):
+    """It has the pass of fewer operations, and no power, which runtimes are slow at."""
+    guide = begun()
+    steps = trace(StudentProgram(guide, (6,), ["mean", "epistemic"]), (X,)).graph.nodes
+    made = [step.meta.get("val") for step in steps if step.op == "call_function"]
+    shapes = [each.shape for each in made if isinstance(each, Tensor) and each.ndim == 2]
+    widths = [shape[1] for shape in shapes if not isinstance(shape[0], int)]  # N is free
+    assert len(widths) > 20 and max(widths) < guide.trunk.num_features
+    assert not [step for step in steps if "pow" in str(step.target)]
