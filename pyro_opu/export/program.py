@@ -151,7 +151,7 @@ class StudentProgram(FileProgram):
     def _outputs(self, x: Tensor) -> dict[str, Tensor]:
         """The outputs at the guide's inputs ``(N, *input_shape)``."""
         if not isinstance(self.guide, (TrunkGuide, TableGuide)):
-            if not set(self.outputs) & BESIDE.keys():  # a pass of fewer operations, without features
+            if not set(self.outputs) & BESIDE.keys():  # fewer operations, without features
                 return self._named(self.guide(x))
             answer, features = answer_and_features(self.guide, x)
             return self._beside(self._named(answer), x, features)

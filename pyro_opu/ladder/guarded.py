@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +16,6 @@ from pyro_opu.judging.classes import decisive
 from pyro_opu.ladder.base import Exact
 from pyro_opu.ladder.exact import exact as exact_of
 from pyro_opu.ladder.router import NAMES, check_router, put_router
-from pyro_opu.metrics.uncertainty import uncertainty
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.rng import full_precision
 from pyro_opu.teachers import Source
@@ -175,17 +173,16 @@ class Guarded:
         """The table of :func:`pyro_opu.uncertainty`, of several sites a dict."""
         fast = self.fast
         answer, novelty = self._one_pass(x)
-        tables = {}
-        for site, own in fast.outcome.by_site(answer).items():
-            tables[site] = replace(uncertainty(own), novelty=novelty)
+        tables = fast._tables_of(answer, novelty)
         index = self._routes(answer, novelty)
         if len(index):
             theirs = self.exact.uncertainty(fast.form.unpack(self._rows(x, index)))
             several = len(fast.outcome.parts) > 1
             for site, table in tables.items():
                 exact = theirs[site] if several else theirs
-                for name in set(table.keys()) & set(exact.keys()):
-                    _put(table[name], exact[name], index, 0)
+                for name, values in table.to_dict().items():  # all are computed before
+                    if name in exact.keys():  # noqa: SIM118
+                        _put(values, exact[name], index, 0)
         return fast.outcome.shown(tables)
 
     def export(self, folder: str | os.PathLike[str], example_x: InputLike | None = None) -> None:

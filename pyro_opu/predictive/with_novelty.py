@@ -70,6 +70,12 @@ class WithNovelty(nn.Module):
         answer, features = answer_and_features(self.guide, x)
         return self._of_outcome(answer), self.detector(x, features)
 
+    def _tables_of(self, answer: Any, novelty: Tensor | None) -> dict[str, Any]:
+        """Tables by site of one answer, with the novelty of its rows where there is one."""
+        known = None if novelty is None else lambda: novelty
+        by_site = self.outcome.by_site(answer).items()
+        return {site: table_by_blocks([rows_of(own, alone=True)], known) for site, own in by_site}
+
     @full_precision()
     def _tables(self, x: Tensor) -> dict[str, Any]:
         """Tables by site at checked inputs, whose fields are computed when they are read.

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from pyro_opu.export.reading import ROWS, ReadProgram, is_program, read_program
-from pyro_opu.metrics.uncertainty import uncertainty
 from pyro_opu.predictive import OnePassPredictive
 
 __all__ = ["Source", "answers", "load", "no_answers"]
@@ -50,16 +49,13 @@ def _of_block(source: Source, x: Tensor, seed: int) -> dict[str, Tensor]:
         for name, values in said.items():
             found |= _columns(name, values)
         return found
-    answer, novelty = source._answer_and_novelty(x)  # of one pass
-    by_site = source.outcome.by_site(answer)
-    for site, own in by_site.items():
-        table = uncertainty(own).to_dict()
+    tables = source._tables_of(*source._answer_and_novelty(x))
+    for site, table in tables.items():
+        said = table.to_dict()
         if source.num_classes is not None:
-            found |= _columns("p", table.pop("mean"), "")
-        if novelty is not None:
-            table["novelty"] = novelty
-        for name, values in table.items():
-            found |= _columns(f"{site}.{name}" if len(by_site) > 1 else name, values)
+            found |= _columns("p", said.pop("mean"), "")
+        for name, values in said.items():
+            found |= _columns(f"{site}.{name}" if len(tables) > 1 else name, values)
     return found
 
 
