@@ -8,8 +8,7 @@ the largest class probability; AUROC is that of MNIST's test rows against anothe
 largest probability (the slides do not say), and by mutual information and concentration beside it.
 Nothing is chosen on test rows. A seed sets rows held out, training and draws. Times are seconds of
 processor time, one thread, and start at the normal law of the logits, as the paper's do; what that
-law takes is a column of its own. The speed tests are described in `papers/laplace_speed.py`; their
-picture is `laplace_mnist.png`.
+law takes is a column of its own. The speed tests are described in `papers/laplace_speed.py`.
 
 What differs from the paper, of which we have the slides:
 
@@ -39,7 +38,6 @@ import math
 import time
 import warnings
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -59,7 +57,7 @@ from papers.laplace_answers import (
     timed,
     trivial,
 )
-from papers.laplace_speed import draw, of_dirichlets, speed_tests
+from papers.laplace_speed import of_dirichlets, speed_tests
 from papers.results import Tables, over_seeds, parser, record_seeds
 from pyro_opu.metrics.distances import kl_divergence
 from pyro_opu.models.laplace_network import NetworkLaplace
@@ -97,17 +95,15 @@ def main() -> None:
     if args.quick:
         args.seeds, args.epochs, args.draws, args.steps = 1, 1, 30, 5
         args.reference = 200
-    record_seeds(__file__, args, one_seed, partial(tables, args))
+    record_seeds(__file__, args, one_seed, tables)
 
 
-def tables(args, runs: Tables) -> Tables:
-    """Means over seeds, the paper's figures beside those of detection; with them the picture."""
+def tables(runs: Tables) -> Tables:
+    """Means over seeds, the paper's figures beside those of detection."""
     found = {title: over_seeds(runs[title], by) for title, by in KEYS.items()}
     for row in found["Detection"]:
         if row["posterior"].startswith("diagonal"):
             row.update(PAPER.get((row["method"], row["test set"]), {}))
-    if args.write and not args.quick:
-        draw(Path(__file__).parent / "results" / "laplace_mnist.png", runs["Speed tests"])
     return found
 
 

@@ -1,4 +1,4 @@
-"""The paper's two speed tests and their picture: KL against samples, and against time.
+"""The paper's two speed tests: KL against samples, and against time.
 
 The law of the logits is given: at the first 100 rows of a test set, and 100 laws that Dirichlets
 map to, which are those that the bridge is made for (every alpha between 1 and 100, uniform in the
@@ -19,9 +19,7 @@ the tables a closed form has 0 samples.
 
 from __future__ import annotations
 
-import statistics
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -118,49 +116,3 @@ def beta_shares(alpha: Tensor) -> Tensor:
 def mean_kl(target: Tensor, other: Tensor) -> float:
     """KL(target || other) over the last axis, the mean over the others."""
     return kl_divergence(target, other).mean().item()
-
-
-def draw(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Means over seeds: a row of panels for either KL, against samples and against time."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    inputs = list(dict.fromkeys(row["inputs"] for row in rows))
-    figure, axes = plt.subplots(
-        2, 2, figsize=(11, 8), layout="constrained", sharey="row", squeeze=False
-    )
-    colors = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
-    for panels, measure in zip(axes, MEASURES, strict=True):
-        for name, color in zip(inputs, colors, strict=False):
-            of = [row for row in rows if row["inputs"] == name]
-            counts = sorted({row["samples"] for row in of} - {0})
-            curve = [averages(of, "sampling", count, measure) for count in counts]
-            kl, spent = zip(*curve, strict=True)
-            panels[0].plot(counts, kl, "o-", color=color, markersize=3, label=name)
-            panels[1].plot(spent, kl, "o-", color=color, markersize=3)
-            for answer, line, marker in (("bridge", "--", "*"), ("normalised bridge", ":", "X")):
-                level, spent_here = averages(of, answer, 0, measure)
-                panels[0].axhline(level, color=color, linestyle=line)
-                panels[1].axhline(level, color=color, linestyle=line, linewidth=0.8)
-                panels[1].plot([spent_here], [level], marker, color=color, markersize=9)
-        panels[0].set(xlabel="samples", ylabel=f"{measure}, nats", xscale="log", yscale="log")
-        panels[1].set(xlabel=f"processor time for {TIMED} inputs, s", xscale="log", yscale="log")
-    axes[0, 0].set_title("I: KL against the number of samples")
-    axes[0, 1].set_title("II: KL against time")
-    for label, style in (("sampling", "o-"), ("bridge", "*--"), ("normalised bridge", "X:")):
-        axes[0, 0].plot([], [], style, color="black", label=label)
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    path.parent.mkdir(exist_ok=True)
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
-
-
-def averages(rows: list[dict], answer: str, samples: int, measure: str) -> tuple[float, float]:
-    """Mean over seeds of a measure and of the time."""
-    of = [row for row in rows if (row["answer"], row["samples"]) == (answer, samples)]
-    return (
-        statistics.mean(row[measure] for row in of),
-        statistics.mean(row["time, s"] for row in of),
-    )

@@ -27,7 +27,6 @@ STUDIES = (
     "memory",
     "novelty",
     "on_gpu",
-    "pictures",
     "refinements",
     "scale",
     "scoring",
@@ -62,7 +61,7 @@ DATA = (
     "laplace_mnist",
 )
 DATA += ("mnist_sgld", "novelty", "opu_objective", "opu_table1", "opu_table2", "opu_table3")
-DATA += ("pictures", "refinements")
+DATA += ("refinements",)
 
 
 def parameters(room: str, names: tuple[str, ...]) -> list:
