@@ -39,7 +39,6 @@ from pyro_opu.metrics.distances import kl_divergence
 
 SAMPLES = (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
 ROWS, TIMED, BINS, AT_ONCE = 100, 1000, 20, 10
-MEASURES = ("KL of the mean", "KL of histograms")
 
 
 def speed_tests(laws: dict[str, tuple[Tensor, Tensor]], reference: int) -> list[dict[str, Any]]:
