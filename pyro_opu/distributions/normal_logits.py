@@ -200,7 +200,7 @@ def _between(cells: Tensor, along: tuple[Tensor, ...], across: Tensor) -> Tensor
     width = len(cells) // (LOGITS - 1)
     right = (across * width).clamp(0, width)
     left = right.long().clamp(0, width - 1)
-    found = torch.embedding(cells, left + top * width).unflatten(-1, (-1, 4))
+    found = torch.embedding(cells, left + top * width).double().unflatten(-1, (-1, 4))
     start, rightward, downward, both = found.unbind(-1)
     lower, upper = lower.unsqueeze(-1), (right - left).unsqueeze(-1)
     return start + rightward * upper + (downward + both * upper) * lower
