@@ -44,6 +44,7 @@ from pyro_opu.objectives.normal import NormalCRPS, NormalMoments
 from pyro_opu.samplers import SGLD, PolyaGammaGibbs
 from pyro_opu.transfer import (
     Box,
+    Differences,
     Gaussian,
     HeldOut,
     ImageCorruption,
@@ -200,6 +201,7 @@ VECTOR_POLICIES: list[TransferPolicy] = [
     Mixup(),
     Mixup(alpha=0.2),
     Stretch(),
+    Differences(),
     Box(),
     Shuffle(),
     Recombine(),

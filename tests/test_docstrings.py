@@ -50,6 +50,7 @@ OURS = {
     "PredictiveDirichlet",
     "PredictiveNormalMixture",
     "PredictiveTeacher",
+    "Differences",
     "Stretch",
     "expected_pairwise_kl",
     "total",

@@ -34,10 +34,6 @@ __all__ = [
 
 #: Logarithm of a probability of zero, where candidates are compared.
 LEAST_LOG = -1e4
-#: An uncertain network bends smoothly, as its average does, unless its KL from the posterior's mean
-#: then is more than so many times as large. That of MC dropout on MNIST begins 1.4 to 1.6 times as
-#: far, ends level with that of ReLU, and takes longer.
-MOST_WORSE = 1.25
 #: Functions that one kernel spans carry a posterior over the kernel, too, where they give its
 #: probabilities' variance within this factor; rows and draws by which they are found, at least and
 #: at most; draws that are run at once; and the least singular value of the features that counts,
@@ -159,17 +155,13 @@ def find_beginning(
             scored.append((_distance(mean, in_blocks(candidate.run, x)), candidate, plug_in))
     if not scored:
         raise NoBeginning(reason)
-    distance, found, plug_in = min(scored, key=lambda each: each[0])
+    _, found, plug_in = min(scored, key=lambda each: each[0])
     start = _beginning(found, plug_in, x)
     if start.trunk is not None and plug_in.deviations:
         return _process(start, found, plug_in, x, draws, x if others is None else others)
     if not start.says_something:
         raise NoBeginning("its network has no hidden layer")
-    if not uncertain(start.trunk, plug_in):
-        return start
-    smooth = found.smoothed()
-    near = _distance(mean, in_blocks(smooth.run, x)) <= MOST_WORSE * distance
-    return _beginning(smooth, plug_in, x) if near else start
+    return start
 
 
 def check_digits(x: Tensor, indices: Collection[int] = ()) -> None:

@@ -24,6 +24,10 @@ __all__ = ["fused", "is_fused"]
 MANY_CLASSES = 256
 
 
+#: What :meth:`.NetworkTrunk.merged` gives.
+MERGED = "first", "first_bias", "last", "last_bias"
+
+
 class Folded(Standardize):
     """Standardisation that the weights of the next layer do; it still says where inputs lie."""
 
@@ -45,6 +49,7 @@ class OneHeadGuide(HeadGuide):
     first: Tensor
     first_bias: Tensor
     last: Tensor | None
+    last_bias: Tensor
 
     def __init__(self, guide: PredictiveGuide) -> None:
         super().__init__()
@@ -55,17 +60,17 @@ class OneHeadGuide(HeadGuide):
         for name in ("weight", "bias"):
             rows = torch.cat([getattr(head, name).detach() for head in heads])
             setattr(self.head, name, nn.Parameter(rows))
-        parts: Sequence[Tensor | None] = (None, None, None)
+        parts: Sequence[Tensor | None] = (None, None, None, None)
         if isinstance(guide.trunk, NetworkTrunk) and guide.trunk.merges():
             parts = guide.trunk.merged(self.head.weight.detach(), self.head.bias.detach())
-        for name, part in zip(("first", "first_bias", "last"), parts, strict=True):
+        for name, part in zip(MERGED, parts, strict=True):
             self.register_buffer(name, part, persistent=False)
 
     def forward(self, x: Tensor) -> Any:
         """The answer at ``x``: batch shape ``(N,)``, event shape ``(C,)``."""
         trunk = self.trunk
         if self.last is not None and isinstance(trunk, NetworkTrunk):  # not what stands for it
-            outputs = trunk.through(x, self.first, self.first_bias, self.last)
+            outputs = trunk.through(x, *(getattr(self, name) for name in MERGED))
         else:
             outputs = self.head(trunk(x))
         log_concentration = soft_clamp(outputs[..., -1], *LOG_CONCENTRATION_RANGE)

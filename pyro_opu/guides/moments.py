@@ -16,12 +16,10 @@ from pyro_opu.distributions.normal_logits import (
 )
 from pyro_opu.guides.beginning import Beginning, evenly
 from pyro_opu.guides.networks import Perceptron, Standardize, in_blocks
-from pyro_opu.guides.plug_in import MANY, NetworkTrunk
+from pyro_opu.guides.plug_in import MANY, NetworkTrunk, tempering
 
 __all__ = ["TRUNKS", "MomentsTrunk", "ProcessTrunk", "TemperedTrunk"]
 
-#: Range of the logarithm of a temperature.
-MOST_TEMPERATURE = 2.0
 #: Inputs by which g begins.
 TELLING = 128
 
@@ -231,8 +229,6 @@ class TemperedTrunk(NetworkTrunk):
         self.scale, self.layers = small.standardize, small.layers
 
     def _heads_at(self, start: Beginning, x: Tensor) -> tuple[Tensor, Tensor]:
-        nn.init.zeros_(self.temperature.weight)
-        nn.init.zeros_(self.temperature.bias)
         assert start.draws is not None
         self._take_average(start.draws)
         self.scale.fit(in_blocks(lambda rows: torch.cat(self._read(rows)[0], -1), x), (0,))
@@ -283,7 +279,7 @@ class TemperedTrunk(NetworkTrunk):
     def _small(self, read: Tensor) -> tuple[Tensor, Tensor]:
         """The small network's features, and the temperature ``(N, 1)``."""
         small = self.layers(read)
-        return small, (MOST_TEMPERATURE * self.temperature(small).tanh()).exp()
+        return small, tempering(self.temperature(small))
 
     def moments_at(self, x: Tensor) -> Tensor:
         """What the small network reads, log v, and the features ``(N, 2 F + 2)``."""
@@ -307,20 +303,22 @@ class TemperedTrunk(NetworkTrunk):
         hooked = self._forward_hooks or self._forward_pre_hooks
         return rows >= MANY and not hooked and not torch.compiler.is_compiling()
 
-    def merged(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def merged(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """What :meth:`through` takes, for heads ``(K, H + F + 3)`` on :meth:`forward`."""
         last, first = weight.tensor_split([-len(self.rest)], 1)
-        return first, bias, last
+        return first[:, :-1], first[:, -1], last, bias
 
-    def through(self, x: Tensor, first: Tensor, first_bias: Tensor, last: Tensor) -> Tensor:
+    def through(
+        self, x: Tensor, first: Tensor, first_bias: Tensor, last: Tensor, bias: Tensor
+    ) -> Tensor:
         """Outputs of heads ``(N, K)``, as on :meth:`forward` to rounding, on narrower tensors.
 
         What they say of the features is multiplied by the temperature, not the features.
         """
         read, spread, plain = self._parts(x)
         small, t = self._small(read)
-        said = torch.addmm(first[:, -1], plain, first[:, :-1].mT)
-        outputs = torch.addmm(first_bias, small, last[:, :-2].mT)
+        said = torch.addmm(first_bias, plain, first.mT)
+        outputs = torch.addmm(bias, small, last[:, :-2].mT)
         powers = torch.cat([spread, spread.square()], -1)
         return torch.addmm(outputs, powers, last[:, -2:].mT) + t * said
 

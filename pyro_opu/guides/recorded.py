@@ -131,16 +131,6 @@ class Recorded:
         doubled = {k: v.double() if v.is_floating_point() else v for k, v in pairs}
         return Recorded(self.steps, doubled, self.trained)
 
-    def smoothed(self) -> Recorded:
-        """The same steps with SiLU in the place of ReLU, as the average of many networks bends."""
-        steps = [
-            Step(f"silu.{step.name.partition('.')[2]}", step.args, step.kwargs)
-            if step.name.partition(".")[0] == "relu"
-            else step
-            for step in self.steps
-        ]
-        return Recorded(steps, self.weights, self.trained)
-
     def until(self, step: int) -> Recorded:
         """The part that the result of this step needs, with its weights."""
         needed: set[int] = set()

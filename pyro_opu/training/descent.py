@@ -217,12 +217,13 @@ class RecordedRounds:
 
 
 def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Set a learning rate, in place where a graph reads it."""
+    """Set a learning rate, or of a group its "share" of it, in place where a graph reads it."""
     for group in optimizer.param_groups:
+        own = rate * group.get("share", 1.0)
         if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)
+            group["lr"].fill_(own)
         else:
-            group["lr"] = rate
+            group["lr"] = own
 
 
 def _descended(parts: dict[str, Tensor], optimizer: torch.optim.Optimizer) -> Parts:

@@ -52,6 +52,18 @@ class Game:
         return self.objective.parts_of(meeting), meeting.student
 
 
+def by_share(guide: nn.Module) -> list[dict[str, Any]]:
+    """Weights of a student in groups, each with its "share" of the learning rate.
+
+    Those of a teacher's network are moved slowly.
+    """
+    networks = (getattr(trunk, "network", None) for trunk in guide.modules())
+    taken = {each for net in networks if net is not None for each in net.parameters()}
+    own = [each for each in guide.parameters() if each not in taken]
+    slow = [{"params": list(taken), "share": tuned.NETWORK_SHARE}] if taken else []
+    return [{"params": own, "share": 1.0}, *slow]
+
+
 @contextmanager
 def few_threads(guide: nn.Module, x: Tensor, rows: int) -> Iterator[None]:
     """One thread while the steps of a small student are taken on a processor, then as before.
@@ -124,7 +136,8 @@ def distillation_phase(
         else:
             critics = [descent(game.critic_losses, rival, *pace, prefix="critic ")]
     rates = schedule or cosine(rate, steps)
-    adam = torch.optim.Adam(guide.parameters(), lr=rate, betas=objective.betas, fused=True)
+    groups = by_share(guide)
+    adam = torch.optim.Adam(groups, lr=rate, betas=objective.betas, fused=True)
     turn: Steps = descent(losses, adam, rates)
     if recorded:
         turn = RecordedDescent(lambda r: losses(r)[0], rows, adam, rates, *critics)

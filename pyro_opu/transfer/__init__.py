@@ -22,6 +22,7 @@ from pyro_opu.transfer.corruptions import ImageCorruption
 from pyro_opu.transfer.default import default_transfer, transfer_for
 from pyro_opu.transfer.features import (
     Box,
+    Differences,
     Gaussian,
     HeldOut,
     Jitter,

@@ -11,6 +11,7 @@ from pyro_opu.inputs import Form
 from pyro_opu.transfer.corruptions import GREY, IMAGE_KINDS, ImageCorruption
 from pyro_opu.transfer.features import (
     Box,
+    Differences,
     Gaussian,
     HeldOut,
     Jitter,
@@ -40,13 +41,13 @@ def default_transfer(
 
     Inputs of shape (channels, H, W), or (H, W) unless they look like sequences
     (:func:`pyro_opu.utils.images.are_images`), with both sides at least 8, or any inputs with an
-    ``image_shape``, are images: 30 % held-out rows, 45 % corruptions, and 5 to 10 % each of mixed,
-    jittered, boxed and pixel-permuted rows. Images of several channels are also cropped,
-    mirrored, recoloured, blurred, covered and pasted into one another. Everything else is tabular:
-    35 % held-out, 20 % mixed, 13 % jittered, 14 % stretched rows, and the rest from a box, shuffled
-    columns and wide Gaussians. Permuted rows join these where the features look exchangeable, as
-    flattened pixels do: at least 8 of them, none negative, and at least half reaching half of the
-    largest value.
+    ``image_shape``, are images: 24 % held-out rows, 20 % moved by differences of neighbours, 36 %
+    corruptions, and 4 to 8 % each of mixed, jittered, boxed and pixel-permuted rows. Images of
+    several channels are also cropped, mirrored, recoloured, blurred, covered and pasted into one
+    another. Everything else is tabular: 35 % held-out, 20 % mixed, 13 % jittered, 14 % stretched
+    rows, and the rest from a box, shuffled columns and wide Gaussians. Permuted rows join these
+    where the features look exchangeable, as flattened pixels do: at least 8 of them, none negative,
+    and at least half reaching half of the largest value.
 
     Args:
         x: Transfer inputs ``(N, *input_shape)``, floating and finite.
@@ -80,12 +81,13 @@ def default_transfer(
         kinds = tuple(IMAGE_KINDS) if len(shape) == 3 and shape[0] > 1 else GREY
         return Mixture(
             [
-                (0.30, HeldOut()),
-                (0.45, ImageCorruption(kinds, image_shape=image_shape)),
-                (0.10, Mixup()),
-                (0.05, Jitter()),
-                (0.05, Box(expand=0.0)),
-                (0.05, Permute()),
+                (0.24, HeldOut()),
+                (0.20, Differences()),
+                (0.36, ImageCorruption(kinds, image_shape=image_shape)),
+                (0.08, Mixup()),
+                (0.04, Jitter()),
+                (0.04, Box(expand=0.0)),
+                (0.04, Permute()),
             ]
         )
     components: list[tuple[float, TransferPolicy]] = [

@@ -39,6 +39,7 @@ from pyro_opu.guides import (
 from pyro_opu.guides.normal import GaussianGuide, NormalMixtureGuide
 from pyro_opu.transfer import (
     Box,
+    Differences,
     Gaussian,
     HeldOut,
     ImageCorruption,
@@ -223,6 +224,7 @@ values("PredictiveGuide.start_at", PredictiveGuide.for_inputs(X, 4).start_at,
 values(Jitter, scale=[0, -1.0, NAN, math.inf, "1", None], min_scale=[0, 2.0, "1"])
 values(Mixup, alpha=[0, -1.0, NAN, "1"])
 values(Stretch, factor=[1.0, 0.5, NAN, "4"])
+values(Differences, neighbours=[0, 1.5, "4"])
 values(Box, expand=[-0.1, NAN, "0.1"])
 values(Gaussian, scale=[0, -1.0, NAN, "2"], max_scale=[1.0, NAN, "4"])
 values(Mixture,

@@ -11,6 +11,7 @@ from posteriors import VECTOR_POLICIES, smooth_images
 
 from pyro_opu.transfer import (
     Box,
+    Differences,
     Gaussian,
     HeldOut,
     ImageCorruption,
@@ -271,6 +272,29 @@ def test_stretched_rows_lie_on_the_line_through_the_mean() -> None:
     logs = size[moved].log() / math.log(3.0)
     assert logs.min() >= -1 - 1e-9 and logs.max() <= 1 + 1e-9
     assert abs(float(logs.mean())) < 0.06 and abs(float(logs.std()) - 3**-0.5) < 0.03  # uniform
+
+
+def test_rows_are_moved_by_differences_of_neighbours() -> None:
+    # Two pairs far apart: the only neighbour of a row is 1 away in its pair.
+    x = torch.tensor([[0.0, 0.0], [0.0, 1.0], [50.0, 50.0], [51.0, 50.0]], dtype=torch.float64)
+    drawn = Differences(neighbours=1).fit(x).sample(8000)
+    moved = (drawn[:, None] - x).abs()
+    along = (moved.amin(-1) == 0) & (moved.amax(-1) <= 1)  # one column, by at most 1
+    assert along.any(1).all()
+    down = drawn[drawn[:, 1] < 0, 1]  # row 0, by u times -1, u uniform
+    assert len(down) / 8000 == pytest.approx(1 / 16, abs=0.012)
+    assert float(-down.mean()) == pytest.approx(0.5, abs=0.06)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3000])
+def test_differences_of_few_rows_and_of_many(rows: int) -> None:
+    x = torch.randn(rows, 2, 3)
+    drawn = Differences().fit(x).sample(50)
+    assert drawn.shape == (50, 2, 3) and drawn.isfinite().all()
+    assert Differences().fit(x).buffers["near"].shape == (
+        min(rows, 2048),
+        min(10, max(1, rows - 1)),
+    )
 
 
 def test_default_for_tables() -> None:
