@@ -19,8 +19,11 @@ from torch.nn import functional as F
 
 import pyro_opu
 from pyro_opu import OnePassPredictive, as_teacher
+from pyro_opu.distributions.base import soft_clamp
+from pyro_opu.distributions.dirichlet import LOG_CONCENTRATION_RANGE
 from pyro_opu.guides import PredictiveGuide, beginning, guide_at, plug_in
 from pyro_opu.guides.beginning import NoBeginning, find_beginning
+from pyro_opu.guides.fused import fused
 from pyro_opu.guides.plug_in import NetworkTrunk
 from pyro_opu.metrics.ranks import spearman
 from pyro_opu.metrics.uncertainty import epistemic_uncertainty
@@ -530,6 +533,33 @@ def test_the_small_network_is_wide_enough_and_a_few_hundredths_of_a_large_one(wi
     teachers = sum(before * after for before, after in itertools.pairwise(widths))
     assert size == widths[-2] and width >= least
     assert (size + width + widths[-1]) * width < max(0.05 * teachers, 50_000)
+
+
+@pytest.mark.parametrize("rows", [1, 5, plug_in.MANY, 700])
+def test_a_temperature_divides_the_logits_of_the_network(rows):
+    torch.manual_seed(0)
+    x, start = torch.randn(rows, 6), begun([perceptron((6, 8, 3)) for _ in range(3)], X)[1]
+    guide = guide_at(PredictiveGuide, start, X)
+    trunk, width = guide.trunk, guide.trunk.layers[0].out_features
+    with torch.no_grad():
+        trunk.temperature.weight.normal_()
+        trunk.temperature.bias.fill_(-0.4)
+        guide.mean_head.weight[:, :width].normal_(std=0.1)
+        guide.concentration_head.weight.normal_(std=0.1)
+        features = trunk.network(x)
+        small = trunk.layers(trunk.standardize(features))
+        t = (2.0 * (small @ trunk.temperature.weight.T - 0.4).tanh()).exp()
+        assert 0.1 < float(t.min()) <= float(t.max()) < 7.4
+        for head, name in ((guide.mean_head, "log_mean"), (guide.concentration_head, "g")):
+            own, plain = head.weight[:, :width], head.weight[:, width:]
+            expected = small @ own.T + t * (features @ plain.T) + head.bias
+            for each in (guide, fused(guide)):
+                answer = each(x)
+                if name == "log_mean":
+                    torch.testing.assert_close(answer.log_mean, expected.log_softmax(-1))
+                else:
+                    g = soft_clamp(expected.squeeze(-1), *LOG_CONCENTRATION_RANGE)
+                    torch.testing.assert_close(answer.log_concentration, g)
 
 
 def test_what_is_nearly_linear_is_no_linear_head():

@@ -10,12 +10,13 @@ from flat import distill_flat
 from quick_distill import QUICK, C, inputs, quick_wasserstein, teacher, truth
 from torch import Tensor
 
-from pyro_opu import PredictiveGuide
+from pyro_opu import PredictiveGuide, distill
+from pyro_opu.models.neural_network import perceptron
 from pyro_opu.teachers import BaseTeacher, FunctionTeacher, as_teacher, finished
 from pyro_opu.training.batches import Batches
-from pyro_opu.training.descent import cosine
+from pyro_opu.training.descent import Descent, cosine
 from pyro_opu.training.fit import Phase
-from pyro_opu.training.phases import distillation_phase
+from pyro_opu.training.phases import by_share, distillation_phase
 from pyro_opu.training.plan import Plan
 from pyro_opu.transfer import HeldOut
 
@@ -105,6 +106,26 @@ def objective_phase(guide: PredictiveGuide) -> Phase:
     plan = Plan(0, 10, 16, 4, 4, 1e-3, 5)
     feed = Batches(as_teacher(teacher()).probs, HeldOut().fit(x), plan, torch.device("cpu"))
     return distillation_phase("objective", objective, guide, feed, steps=10, rate=1e-2, num_draws=4)
+
+
+def test_a_network_is_moved_by_a_tenth_of_the_rate() -> None:
+    """The first step of Adam is the rate itself, whatever the gradient."""
+    torch.manual_seed(0)
+    members = [perceptron((2, 8, C)) for _ in range(3)]
+    fast = distill(members, inputs(), num_steps=1, seed=0, progress=False)
+    assert fast.report["start"] == "network"
+    network = {id(weight) for weight in fast.guide.trunk.network.parameters()}
+    weights = list(fast.guide.requires_grad_(True).parameters())
+    before = [weight.detach().clone() for weight in weights]
+    adam = torch.optim.Adam(by_share(fast.guide), lr=1.0)
+
+    def losses() -> tuple[dict[str, Tensor], None]:
+        return {"sum": torch.stack([weight.sum() for weight in weights]).sum()}, None
+
+    Descent(losses, adam, rate=lambda step: 0.01).step(0)
+    for now, then in zip(weights, before, strict=True):
+        moved = 0.001 if id(now) in network else 0.01
+        torch.testing.assert_close(then - now, torch.full_like(now, moved), rtol=1e-3, atol=1e-6)
 
 
 def test_critic_then_h_and_g_are_stepped() -> None:
