@@ -136,7 +136,7 @@ def test_what_follows_the_inputs_is_no_input(monkeypatch: pytest.MonkeyPatch) ->
         input_forms.quick(input_forms.posterior(), flat, num_steps=1)
 
 
-@pytest.mark.filterwarnings("ignore:The student is worthless")
+@pytest.mark.filterwarnings("ignore:The student has learned little")
 @pytest.mark.parametrize("kind", ["loader", "dict"])
 @pytest.mark.parametrize(
     ("source", "start", "steps"),

@@ -233,8 +233,8 @@ def warn_of_worthless(report: Mapping[str, Any]) -> None:
     kl = report["kl_ratio"] * least
     if kl > WORTHLESS * least and kl > (least + alike) / 2:
         warn_user(
-            f"The student is worthless: its held-out KL of {kl:.2g} nats is nearer to the "
-            f"{alike:.2g} of one answer for all inputs than to the {least:.2g} that is attainable; "
+            f"The student has learned little: its held-out KL of {kl:.2g} nats is nearer to the "
+            f"{alike:.2g} of one answer for all inputs than to the {least:.2g} of a perfect one; "
             "take more steps (`num_steps`), another `learning_rate` or another `guide`.",
             FidelityWarning,
         )

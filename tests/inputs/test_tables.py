@@ -377,7 +377,7 @@ OF_ARRAYS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:The student is worthless")  # of a few steps
+@pytest.mark.filterwarnings("ignore:The student has learned little")  # of a few steps
 @pytest.mark.parametrize("name", OF_ARRAYS)
 def test_every_place_answers_an_array_as_the_tensor(name: str) -> None:
     def answer(x: Any) -> Any:

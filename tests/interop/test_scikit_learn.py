@@ -69,7 +69,7 @@ def test_every_check_of_scikit_learn() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:The student is worthless")
+@pytest.mark.filterwarnings("ignore:The student has learned little")
 @pytest.mark.parametrize("exact", [False, True])
 def test_every_check_of_scikit_learn_of_a_regressor(exact: bool) -> None:
     regressor = OnePassRegressor("linear", num_steps=8, exact=exact, random_state=0)

@@ -148,7 +148,7 @@ def fan(x: Tensor, y: Tensor, width: float) -> Fan:
     return Fan(width).fit(x.numpy(), y.numpy())
 
 
-@pytest.mark.filterwarnings("ignore:The student is worthless")
+@pytest.mark.filterwarnings("ignore:The student has learned little")
 @pytest.mark.parametrize(
     ("teacher", "name"),
     [
@@ -210,7 +210,7 @@ def test_categorical_columns_are_indices() -> None:
     np.testing.assert_array_equal(again.predict_proba(FRAME[:5]), probs[:5])
 
 
-@pytest.mark.filterwarnings("ignore:The student is worthless")
+@pytest.mark.filterwarnings("ignore:The student has learned little")
 @pytest.mark.parametrize(
     ("frame", "message"),
     [

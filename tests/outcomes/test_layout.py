@@ -305,7 +305,7 @@ class TestDefaults:
         assert torch.equal(before, torch.get_rng_state())
 
 
-@pytest.mark.filterwarnings("ignore:The student is worthless")  # after so few steps
+@pytest.mark.filterwarnings("ignore:The student has learned little")  # after so few steps
 class TestReturned:
     """The model's value, "_RETURN", as ``Predictive`` gives it."""
 

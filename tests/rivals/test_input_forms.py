@@ -25,7 +25,7 @@ RIVALS: dict[str, Callable[[], OnePassPredictive]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:The student is worthless")
+@pytest.mark.filterwarnings("ignore:The student has learned little")
 @pytest.mark.parametrize("name", RIVALS)
 def test_a_rival_is_called_as_the_model_is(name: str) -> None:
     fast = RIVALS[name]()
