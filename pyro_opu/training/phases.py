@@ -55,7 +55,7 @@ class Game:
 def by_share(guide: nn.Module) -> list[dict[str, Any]]:
     """Weights of a student in groups, each with its "share" of the learning rate.
 
-    Those of a teacher's network are moved slowly.
+    A teacher's network is moved slowly.
     """
     networks = (getattr(trunk, "network", None) for trunk in guide.modules())
     taken = {each for net in networks if net is not None for each in net.parameters()}
