@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.guides.base import student_at
+from pyro_opu.guides.operations import Operations
 from pyro_opu.objectives import Adversarial, Objective
 from pyro_opu.objectives.base import Meeting
 from pyro_opu.training import tuned
@@ -57,8 +58,8 @@ def by_share(guide: nn.Module) -> list[dict[str, Any]]:
 
     A teacher's network is moved slowly.
     """
-    networks = (getattr(trunk, "network", None) for trunk in guide.modules())
-    taken = {each for net in networks if net is not None for each in net.parameters()}
+    networks = (each for each in guide.modules() if isinstance(each, Operations))
+    taken = dict.fromkeys(weight for network in networks for weight in network.parameters())
     own = [each for each in guide.parameters() if each not in taken]
     slow = [{"params": list(taken), "share": tuned.NETWORK_SHARE}] if taken else []
     return [{"params": own, "share": 1.0}, *slow]

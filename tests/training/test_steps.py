@@ -8,7 +8,7 @@ import pytest
 import torch
 from flat import distill_flat
 from quick_distill import QUICK, C, inputs, quick_wasserstein, teacher, truth
-from torch import Tensor
+from torch import Tensor, nn
 
 from pyro_opu import PredictiveGuide, distill
 from pyro_opu.models.neural_network import perceptron
@@ -126,6 +126,14 @@ def test_a_network_is_moved_by_a_tenth_of_the_rate() -> None:
     for now, then in zip(weights, before, strict=True):
         moved = 0.001 if id(now) in network else 0.01
         torch.testing.assert_close(then - now, torch.full_like(now, moved), rtol=1e-3, atol=1e-6)
+
+
+def test_a_student_from_scratch_has_one_rate() -> None:
+    """Whatever a part of it is called: that of an index has a `network` of its own."""
+    for guide in (PredictiveGuide.for_inputs(inputs(), C), nn.Module()):
+        guide.network = nn.Linear(2, 2)
+        (group,) = by_share(guide)
+        assert len(group["params"]) == len(list(guide.parameters())) and group["share"] == 1
 
 
 def test_critic_then_h_and_g_are_stepped() -> None:
