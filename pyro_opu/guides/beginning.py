@@ -83,6 +83,7 @@ class Beginning:
             where they were looked at, and others beyond.
         independent: Whether coefficients vary by themselves, as under dropout of features, so that
             the variance of a logit is a sum of squares.
+        untrained: Whether the weights of the trunk are random.
     """
 
     trunk: Recorded | None
@@ -91,6 +92,7 @@ class Beginning:
     process: bool = False
     projected: bool = False
     independent: bool = False
+    untrained: bool = False
 
     @property
     def says_something(self) -> bool:
@@ -161,7 +163,7 @@ def find_beginning(
         return _process(start, found, plug_in, x, draws, x if others is None else others)
     if not start.says_something:
         raise NoBeginning("its network has no hidden layer")
-    return start
+    return replace(start, untrained=plug_in.untrained)
 
 
 def check_digits(x: Tensor, indices: Collection[int] = ()) -> None:

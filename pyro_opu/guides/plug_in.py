@@ -48,7 +48,8 @@ class NetworkTrunk(DefaultTrunk):
 
     Args:
         config: From :meth:`describe`: "network" with the steps to ``size`` features, ``None`` where
-            they are the inputs; "hidden" widths; "tempered", without which t is 1.
+            they are the inputs; "hidden" widths; "tempered", without which t is 1; "untrained",
+            where the network is to be moved as fast as everything else.
     """
 
     #: Of a description.
@@ -72,6 +73,7 @@ class NetworkTrunk(DefaultTrunk):
         self.keeps_digits = self.network is None or not self.network.computes
         self.standardize = Standardize((size,))
         self.temperature: Any = None
+        self.untrained = bool(config.get("untrained"))
         self._build(config, size, hidden)
 
     def _build(self, config: dict[str, Any], size: int, hidden: tuple[int, ...]) -> None:
@@ -104,7 +106,7 @@ class NetworkTrunk(DefaultTrunk):
             else:
                 kind, rank = "tempered", min(rank, DIRECTIONS)
             beside = 0 if kind == "tempered" else 3 * outputs
-        no_network = start.process or start.trunk is None
+        no_network = start.process or start.trunk is None or start.untrained
         budget = ALONE if no_network else max(FREE, SHARE * products)
         read = x[0].numel() if start.process else size
         cost = {w: (read + beside + w) * w + w * classes for w in WIDTHS}
@@ -112,7 +114,7 @@ class NetworkTrunk(DefaultTrunk):
         plain = {"kind": kind, "input_shape": list(x.shape[1:]), "network": network}
         sizes = {"size": size - 1, "outputs": outputs, "rank": rank, "hidden": [width] * 2}
         if kind == "network":
-            return {**plain, **sizes, "tempered": True}
+            return {**plain, **sizes, "untrained" if start.untrained else "tempered": True}
         return {**plain, **sizes, **({"projected": True} if start.projected else {})}
 
     @property

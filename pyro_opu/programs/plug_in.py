@@ -38,6 +38,7 @@ class PlugIn:
         deviations: Names of those by which a normal latent of a row is away from its mean, in
             standard deviations; with any, ``log_probs`` takes one row, and does so under ``vmap``.
         of_noise: Whether ``draws`` are what a network draws at random, not weights of it.
+        untrained: Whether the weights are random, those of a network in the form of the answers.
     """
 
     log_probs: LogProbs
@@ -45,6 +46,7 @@ class PlugIn:
     draws: dict[str, Tensor] | None = None
     deviations: frozenset[str] = frozenset()
     of_noise: bool = False
+    untrained: bool = False
 
     @classmethod
     def of_draws(

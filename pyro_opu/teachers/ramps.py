@@ -49,7 +49,8 @@ def ramp_network(x: Tensor, num_classes: int) -> PlugIn:
     layers = {number: nn.Linear(*size) for number, size in sizes}
     weights = {f"w{number}": layer.weight.detach() for number, layer in layers.items()}
     weights |= {f"b{number}": layer.bias.detach() for number, layer in layers.items()}
-    return PlugIn(log_probs, [{name: value.to(x) for name, value in weights.items()}])
+    begun = {name: value.to(x) for name, value in weights.items()}
+    return PlugIn(log_probs, [begun], untrained=True)
 
 
 def _ramps(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.guides.base import student_at
-from pyro_opu.guides.operations import Operations
+from pyro_opu.guides.plug_in import NetworkTrunk
 from pyro_opu.objectives import Adversarial, Objective
 from pyro_opu.objectives.base import Meeting
 from pyro_opu.training import tuned
@@ -58,11 +58,12 @@ def by_share(guide: nn.Module) -> list[dict[str, Any]]:
 
     A teacher's network is moved slowly.
     """
-    networks = (each for each in guide.modules() if isinstance(each, Operations))
-    taken = dict.fromkeys(weight for network in networks for weight in network.parameters())
+    trunks = [each for each in guide.modules() if isinstance(each, NetworkTrunk)]
+    slow = [each.network for each in trunks if each.network is not None and not each.untrained]
+    taken = dict.fromkeys(weight for network in slow for weight in network.parameters())
     own = [each for each in guide.parameters() if each not in taken]
-    slow = [{"params": list(taken), "share": tuned.NETWORK_SHARE}] if taken else []
-    return [{"params": own, "share": 1.0}, *slow]
+    rest = [{"params": list(taken), "share": tuned.NETWORK_SHARE}] if taken else []
+    return [{"params": own, "share": 1.0}, *rest]
 
 
 @contextmanager
