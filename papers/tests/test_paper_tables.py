@@ -311,6 +311,6 @@ def test_names_of_students() -> None:
     short = pyro_opu.Training(num_steps=1, recalibrate=False)
     made = pyro_opu.distill(dropout_network((3, 8, 8, 3)), x, training=short, progress=False)
     name = student_name("", made.guide)
-    assert name == "default (the posterior's network, 128-128 on it)"
+    assert name == "default (the posterior's network, 64-64 on it)"
     wide = pyro_opu.PredictiveGuide.for_inputs(x, 2, hidden=(8,))
     assert student_name(", teacher's widths", wide) == "teacher's widths (8)"
