@@ -106,7 +106,7 @@ class NetworkTrunk(DefaultTrunk):
             else:
                 kind, rank = "tempered", min(rank, DIRECTIONS)
             beside = 0 if kind == "tempered" else 3 * outputs
-        no_network = start.process or start.trunk is None or start.untrained
+        no_network = products == classes * size or start.process or start.untrained
         budget = ALONE if no_network else max(FREE, SHARE * products)
         read = x[0].numel() if start.process else size
         cost = {w: (read + beside + w) * w + w * classes for w in WIDTHS}

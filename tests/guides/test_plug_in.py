@@ -275,6 +275,12 @@ def logistic(x: Tensor, y: Tensor | None = None) -> None:
         pyro.sample("obs", dist.Bernoulli(logits=x @ w), obs=y)
 
 
+def test_a_linear_model_has_a_wide_network_beside_it():
+    predictive = Predictive(logistic, {"w": torch.randn(20, 6)})
+    config = NetworkTrunk.describe(begun(predictive, X)[1], X)
+    assert config["hidden"] == [128, 128]
+
+
 def test_features_of_a_posterior_over_the_head_alone_stay_as_they_are():
     torch.manual_seed(0)
     trunk = nn.Sequential(nn.Linear(6, 6), nn.ReLU()).requires_grad_(False)
