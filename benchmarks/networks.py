@@ -25,6 +25,7 @@ import pyro_opu
 from benchmarks.board_posteriors import Task, task
 from papers.results import Tables, parser, record_seeds
 from pyro_opu.judging.yardstick import typical_factor
+from pyro_opu.metrics.distances import kl_of_rows
 from pyro_opu.models.neural_network import dropout_network, fit_network
 from pyro_opu.reports.answers import teacher_of
 
@@ -97,8 +98,8 @@ class Known(NamedTuple):
 
     def as_near_as(self, student: Tensor) -> float:
         """Draws whose mean errs as this one does, beyond the error of what is known."""
-        apart = torch.xlogy(self.mean, self.mean) - torch.xlogy(self.mean, student.double())
-        return self.spread / (float(apart.sum(-1).mean()) - self.spread / self.draws)
+        apart = float(kl_of_rows(self.mean, student.double()).mean())
+        return self.spread / (apart - self.spread / self.draws)
 
 
 @cache

@@ -22,8 +22,6 @@ __all__ = ["fused", "is_fused"]
 #: Classes from which on two heads are quicker at many rows than one: a product of 1,001 columns
 #: takes 1.4 times as long as one of 1,000.
 MANY_CLASSES = 256
-
-
 #: What :meth:`.NetworkTrunk.merged` gives.
 MERGED = "first", "first_bias", "last", "last_bias"
 

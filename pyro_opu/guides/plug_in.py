@@ -88,12 +88,13 @@ class NetworkTrunk(DefaultTrunk):
         """The config of the trunk that begins so, of its "kind", at inputs like x."""
         classes, size = start.head.shape
         outputs = 1 if classes == 2 else classes
-        network, products = None, classes * size
+        network, passed = None, 0
         if start.trunk is not None:
             network = Operations.describe(start.trunk)
             with counted(), metered() as meter:
                 start.trunk.run(x[:2])
-            products += (meter.operations or 0) // 4
+            passed = (meter.operations or 0) // 4
+        products = passed + classes * size
         kind, rank, beside = "network", 0, 0
         if start.draws is not None:
             rank = min(len(start.draws) - 1, size)
@@ -106,7 +107,7 @@ class NetworkTrunk(DefaultTrunk):
             else:
                 kind, rank = "tempered", min(rank, DIRECTIONS)
             beside = 0 if kind == "tempered" else 3 * outputs
-        no_network = products == classes * size or start.process or start.untrained
+        no_network = not passed or start.process or start.untrained
         budget = ALONE if no_network else max(FREE, SHARE * products)
         read = x[0].numel() if start.process else size
         cost = {w: (read + beside + w) * w + w * classes for w in WIDTHS}

@@ -138,8 +138,7 @@ def distillation_phase(
         else:
             critics = [descent(game.critic_losses, rival, *pace, prefix="critic ")]
     rates = schedule or cosine(rate, steps)
-    groups = by_share(guide)
-    adam = torch.optim.Adam(groups, lr=rate, betas=objective.betas, fused=True)
+    adam = torch.optim.Adam(by_share(guide), lr=rate, betas=objective.betas, fused=True)
     turn: Steps = descent(losses, adam, rates)
     if recorded:
         turn = RecordedDescent(lambda r: losses(r)[0], rows, adam, rates, *critics)

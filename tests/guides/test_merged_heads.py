@@ -42,6 +42,15 @@ def answer(guide: nn.Module, x: Tensor) -> list[Tensor]:
     return [found.log_mean, found.log_concentration]
 
 
+def assert_same_slopes(guide: PredictiveGuide, x: Tensor) -> None:
+    """Of the same loss of the answer, and of features side by side."""
+    slopes = []
+    for found in (answer(guide, x), side_by_side(guide, x)):
+        loss = found[0].square().sum() + found[1].square().sum()
+        slopes.append(torch.autograd.grad(loss, list(guide.parameters())))
+    torch.testing.assert_close(*slopes)
+
+
 def run_by(guide: nn.Module, x: Tensor) -> list[str]:
     with torch.profiler.profile() as found:
         guide(x)
@@ -55,11 +64,7 @@ def test_answers_and_gradients_are_those_of_features_side_by_side(rows, finish):
     x = X[:rows].double()
     torch.testing.assert_close(answer(finish(guide), x), side_by_side(guide, x))  # rounding
     if finish is not fused:
-        slopes = []
-        for found in (answer(guide, x), side_by_side(guide, x)):
-            loss = found[0].square().sum() + found[1].square().sum()
-            slopes.append(torch.autograd.grad(loss, list(guide.parameters())))
-        torch.testing.assert_close(*slopes)
+        assert_same_slopes(guide, x)
 
 
 def test_no_tensor_as_wide_as_all_features_is_made():
@@ -165,12 +170,8 @@ def test_a_temperature_is_taken_of_what_heads_say(rows, finish):
     guide = tempered().double()
     x = X[:rows].double()
     torch.testing.assert_close(answer(finish(guide), x), side_by_side(guide, x))  # rounding
-    slopes = []
-    for found in (answer(guide, x), side_by_side(guide, x)) if finish is not fused else ():
-        loss = found[0].square().sum() + found[1].square().sum()
-        slopes.append(torch.autograd.grad(loss, list(guide.parameters())))
-    for pair in zip(*slopes, strict=True):
-        torch.testing.assert_close(*pair)
+    if finish is not fused:
+        assert_same_slopes(guide, x)
 
 
 @pytest.mark.parametrize("begun", [student, tempered])

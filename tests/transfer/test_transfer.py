@@ -289,12 +289,10 @@ def test_rows_are_moved_by_differences_of_neighbours() -> None:
 @pytest.mark.parametrize("rows", [1, 2, 3000])
 def test_differences_of_few_rows_and_of_many(rows: int) -> None:
     x = torch.randn(rows, 2, 3)
-    drawn = Differences().fit(x).sample(50)
+    policy = Differences().fit(x)
+    drawn, near = policy.sample(50), policy.buffers["near"]
     assert drawn.shape == (50, 2, 3) and drawn.isfinite().all()
-    assert Differences().fit(x).buffers["near"].shape == (
-        min(rows, 2048),
-        min(10, max(1, rows - 1)),
-    )
+    assert near.shape == (min(rows, 2048), min(10, max(1, rows - 1)))
 
 
 def test_default_for_tables() -> None:
