@@ -14,6 +14,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
@@ -67,6 +72,26 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         aside.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[bool]:
+    """Whether this is the only one inside with the file, which is made; a killed one has left.
+
+    Where files cannot be locked, as on Windows and on some network file systems, all are let in.
+    """
+    if fcntl is None:
+        yield True
+        return
+    with path.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            alone = os.path.samestat(os.fstat(file.fileno()), path.stat())
+        except (BlockingIOError, FileNotFoundError):  # gone: the one before was ready just now
+            alone = False
+        except OSError:
+            alone = True
+        yield alone
 
 
 def _sync_folder(folder: Path) -> None:
