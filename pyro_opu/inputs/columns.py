@@ -182,7 +182,7 @@ def as_tensor(x: Any) -> Any:
     """An array of numbers as a tensor, floating ones in float32 where no digits are lost."""
     if not isinstance(x, np.ndarray) or x.dtype.kind not in "iufb":
         return x
-    x = _unmasked(x)
+    x = unmasked(x)
     known = x.dtype.newbyteorder("=") if x.dtype.itemsize <= 8 else np.float64  # torch's
     found = torch.from_numpy(np.ascontiguousarray(x, dtype=known))
     return rounded(found) if found.dtype == torch.float64 else found
@@ -196,7 +196,7 @@ def rounded(x: Tensor) -> Tensor:
     return narrow if bool((kept | (off == 0) | ~x.isfinite().all()).all()) else x
 
 
-def _unmasked(x: Any) -> Any:
+def unmasked(x: Any) -> Any:
     """An array with NaN at its masked entries, which are missing values."""
     return x.astype(float).filled(np.nan) if np.ma.is_masked(x) else x
 
@@ -209,7 +209,7 @@ def _array(values: Any, own: str) -> tuple[NDArray[Any], list[Any] | None]:
         names, values = dtype.categories.tolist(), values.astype(object)
     elif getattr(dtype, "tz", None) is not None:
         values = values.dt.tz_convert(None)
-    array = values.to_numpy() if hasattr(values, "to_numpy") else np.asarray(_unmasked(values))
+    array = values.to_numpy() if hasattr(values, "to_numpy") else np.asarray(unmasked(values))
     if array.ndim != 1:
         raise ArgumentError(
             f"`{own}` must hold numbers, or be a column (N,) of names or dates; got {array.dtype} "

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from pyro_opu.checks import ArgumentError, ArgumentTypeError, all_finite
 from pyro_opu.inputs import Form
-from pyro_opu.inputs.columns import is_table
+from pyro_opu.inputs.columns import is_table, unmasked
 from pyro_opu.scoring.answers import Source
 
-__all__ = ["columns_of", "inputs_of", "named_inputs", "with_columns"]
+__all__ = ["columns_of", "inputs_of", "named_inputs", "seen", "with_columns"]
 
 _KINDS = "a dict of arrays, a pandas DataFrame, or a RecordBatch or Table of Arrow"
 
@@ -31,22 +31,37 @@ def is_arrow(batch: Any) -> bool:
     return is_arrow_column(batch) and hasattr(batch, "schema")
 
 
-def columns_of(batch: Any) -> dict[str, Any]:
-    """The columns of a batch by name.
+def columns_of(batch: Any, own: str = "batch") -> dict[str, Any]:
+    """The columns of a batch by name; ``own`` is what errors call it.
 
     Raises:
         TypeError: no batch.
-        ValueError: a name that is there twice.
+        ValueError: a name that is there twice; columns of different lengths.
     """
     if isinstance(batch, Mapping):
-        return {str(name): values for name, values in batch.items()}
+        found = {str(name): values for name, values in batch.items()}
+        sizes = {name: _length(f"{own}[{name!r}]", values) for name, values in found.items()}
+        if len(set(sizes.values())) > 1:
+            raise ArgumentError(f"`{own}` must have columns of one length; got {sizes}.")
+        return found
     if not is_arrow(batch) and not is_table(batch):
-        raise ArgumentTypeError(f"`batch` must be {_KINDS}; got {type(batch).__name__}.")
+        raise ArgumentTypeError(f"`{own}` must be {_KINDS}; got {type(batch).__name__}.")
     names = [str(name) for name in (batch.schema.names if is_arrow(batch) else batch.columns)]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ArgumentError(f"`batch` must have columns of different names; twice are {twice}.")
+        raise ArgumentError(f"`{own}` must have columns of different names; twice are {twice}.")
     values = batch.columns if is_arrow(batch) else (batch[name] for name in batch.columns)
     return dict(zip(names, values, strict=True))
+
+
+def _length(own: str, values: Any) -> int:
+    """Rows of a column."""
+    try:
+        return len(values)
+    except TypeError:
+        found = type(values).__name__
+        raise ArgumentTypeError(
+            f"`{own}` must be a column (N,) or (N, ...); got {found}."
+        ) from None
 
 
 def with_columns(batch: Any, answers: Mapping[str, Tensor]) -> Any:
@@ -105,8 +120,8 @@ def inputs_of(
             f"{_some(columns)}, and lacks {_some(missing)}. Rename them."
         )
     if any(part.source for part in source.form.parts):
-        taught = getattr(source, "num_draws", None) is None  # draws know what no row has shown
-        return source.form.pack(_table(source.form, columns), name, check_seen=taught)
+        own = f"{name}[{first}:]" if first else name
+        return seen(source, source.form.pack(_table(source.form, columns), own), own)
     given = {each: columns[each] for each in names or columns}
     arrays = {each: _numbers(f"{name}[{each!r}]", values) for each, values in given.items()}
     widths = {each: prod(array.shape[1:]) for each, array in arrays.items()}
@@ -126,7 +141,13 @@ def inputs_of(
             f"`{name}` must hold finite numbers; row {first + row} has {x[row, place]:g} in the "
             f"column {column!r}. Fill it in, or leave the row out."
         )
-    return x.reshape(-1, *source.input_shape)
+    return seen(source, x.reshape(-1, *source.input_shape), name)
+
+
+def seen(source: Source, x: Tensor, name: str) -> Tensor:
+    """Inputs in one tensor, refused where a student has not seen an index in them."""
+    taught = getattr(source, "num_draws", None) is None  # draws know what no row has shown
+    return source.form.check_seen(x, name) if taught else x
 
 
 def _table(form: Form, columns: Mapping[str, Any]) -> Any:
@@ -135,7 +156,7 @@ def _table(form: Form, columns: Mapping[str, Any]) -> Any:
 
     frame = pandas.DataFrame(
         {
-            name: columns[name].to_pandas() if is_arrow_column(columns[name]) else columns[name]
+            name: _series(columns[name]) if is_arrow_column(columns[name]) else columns[name]
             for name in named_inputs(form)
         }
     )
@@ -152,26 +173,43 @@ def _table(form: Form, columns: Mapping[str, Any]) -> Any:
     return tuple(values.values()) if form.kind == "tuple" else next(iter(values.values()))
 
 
+def _series(values: Any) -> Any:
+    """A column of Arrow in pandas, decimals as floating numbers."""
+    decimal = str(values.type).startswith("decimal")
+    return (values.cast("float64") if decimal else values).to_pandas()
+
+
 def _numbers(own: str, values: Any) -> NDArray[Any]:
     """A column as floating numbers ``(N, ...)``: whole ones in float64."""
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        values = (values if values.dtype == torch.float32 else values.double()).numpy()
     if is_arrow_column(values):
         size = getattr(values.type, "list_size", None)  # of lists of one length
         if size and not values.null_count:
             values = np.asarray(getattr(values, "combine_chunks", lambda: values)().flatten())
             values = values.reshape(-1, size)
         else:
-            values = values.to_pandas().to_numpy()
-    array = np.asarray(values)
-    if array.dtype == object and len(array) and np.ndim(array[0]):
-        array = np.stack(list(array))
-    texts = array.dtype == object and any(isinstance(value, str) for value in array.flat)
+            values = _series(values).to_numpy()
+    try:
+        array = np.asarray(unmasked(values))
+        if array.dtype == object and len(array) and np.ndim(array[0]):
+            array = np.stack(list(array))
+    except ValueError as error:
+        raise ArgumentError(
+            f"`{own}` must hold as many numbers in every row; it holds lists of different lengths, "
+            "or misses some. Fill them up, or leave the rows out."
+        ) from error
+    kinds = {type(value) for value in array.flat} if array.dtype == object else {array.dtype}
+    texts = not kinds.isdisjoint((str, bytes))
     try:
         if texts or array.dtype.kind not in "biufO":
             raise TypeError(array.dtype)
         return array.astype(np.float32 if array.dtype == np.float32 else np.float64, copy=False)
     except (TypeError, ValueError) as error:
+        others = sorted(getattr(kind, "__name__", str(kind)) for kind in kinds)
         raise ArgumentTypeError(
-            f"`{own}` must hold numbers; it holds {'text' if texts else array.dtype}. "
+            f"`{own}` must hold numbers; it holds {'text' if texts else ', '.join(others)}. "
             "Convert it, or name the inputs with `columns`."
         ) from error
 

@@ -49,15 +49,15 @@ in column 2. With --header the first line is left out, with --no-header it is re
     """
 
     def __init__(self, file: TextIO, width: int, header: bool | None = None) -> None:
-        lines = _lines(file, width)
-        first = next(lines, None)
+        rest = lines(file, width)
+        first = next(rest, None)
         self.header = None
         if first and (header or (header is None and _is_header(first[1]))):
-            self.header, first = ",".join(first[1]), next(lines, None)
+            self.header, first = ",".join(first[1]), next(rest, None)
         if first is None:
             raise ArgumentError("`table` must have at least one row of numbers; got none.")
         unclear = self.header is None and header is None
-        self._rows = chain([_numbers(*first, unclear)], (_numbers(*line) for line in lines))
+        self._rows = chain([_numbers(*first, unclear)], (_numbers(*line) for line in rest))
 
     def blocks(self, rows: int) -> Iterator[Tensor]:
         """The rows in blocks of so many ``(rows, width)`` in float64, the last of fewer."""
@@ -71,20 +71,24 @@ in column 2. With --header the first line is left out, with --no-header it is re
             yield torch.tensor(held, dtype=torch.float64)
 
 
-def _lines(file: TextIO, width: int) -> Iterator[_Line]:
-    """Cells of every line of this width with its number, up to the last that is not empty."""
+def lines(file: TextIO, width: int | None = None) -> Iterator[_Line]:
+    """Cells of every line with its number, up to the last that is not empty.
+
+    All are of this width, by default that of the first.
+    """
     reader, empty = csv.reader(file, strict=True), 0
     try:
         for row in reader:
             if not row:
                 empty = empty or reader.line_num
                 continue
+            width = width or len(row)
             if empty or len(row) != width:
                 found = f"{empty} is empty and others follow"
                 found = found if empty else f"{reader.line_num} has {len(row)}"
                 raise ArgumentError(
-                    f"`table` must have {width} columns, separated by commas, as the student's "
-                    f"inputs; line {found}. Leave out the label and the index, and empty lines."
+                    f"`table` must have {width} columns, separated by commas, in every "
+                    f"line; line {found}. Leave out the label and the index, and empty lines."
                 )
             yield reader.line_num, row
     except UnicodeDecodeError as error:

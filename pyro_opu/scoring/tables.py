@@ -7,7 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TextIO
@@ -17,13 +17,17 @@ from torch import Tensor
 from pyro_opu.checks import ArgumentError
 from pyro_opu.inputs import Form
 from pyro_opu.scoring.answers import Source
-from pyro_opu.scoring.batches import columns_of, inputs_of, named_inputs
-from pyro_opu.scoring.csv_rows import CsvRows
+from pyro_opu.scoring.batches import columns_of, inputs_of, named_inputs, seen
+from pyro_opu.scoring.csv_rows import CsvRows, lines
 
 __all__ = ["Block", "Reading", "format_of", "join", "open_table", "written"]
 
 #: Formats by suffix; any other is CSV.
 _FORMATS = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow"}
+
+
+#: The end of a stream of Arrow.
+_END = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 class Block(NamedTuple):
@@ -96,15 +100,21 @@ def open_table(
 def _csv_blocks(path: str, source: Source, rows: int, header: bool | None) -> Iterator[Block]:
     with _text(path) as file:
         if source.form.parts and all(part.source for part in source.form.parts):
+            if header is False:
+                raise ArgumentError(
+                    "`header` must not be False where the student knows its columns by their "
+                    "names. Write them in the first line."
+                )
             for number, frame in enumerate(_frames(file, source.form, rows)):
-                yield Block(inputs_of(source, columns_of(frame), None, "table", number * rows))
+                x = inputs_of(source, columns_of(frame), None, "table", number * rows)
+                yield Block(x)
             return
         table = CsvRows(file, source.input_shape[0], header)
         if table.header is not None:
             print(f"pyro-opu: took line 1 for a header: {table.header[:60]}", file=sys.stderr)
         order = _order(table.header, source.form)
         for x in table.blocks(rows):
-            yield Block(x if order is None else x[:, order])
+            yield Block(seen(source, x if order is None else x[:, order], "table"))
 
 
 def _text(path: str) -> AbstractContextManager[TextIO]:
@@ -130,14 +140,40 @@ def _order(header: str | None, form: Form) -> list[int] | None:
     return [given.index(name) for name in names]
 
 
+#: What stands for a missing value in a CSV file, where it is not the name of a category.
+_ABSENT = {"", "NA", "N/A", "n/a", "#N/A", "<NA>", "nan", "NaN", "None", "null", "NULL"}
+
+
 def _frames(file: TextIO, form: Form, rows: int) -> Iterable[Any]:
     """Data frames of a CSV file with a header, its columns of the kinds of the student's."""
     from pandas import read_csv
 
+    given = lines(file)
+    _, names = next(given, (0, []))
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ArgumentError(f"`table` must have columns of different names; twice are {twice}.")
     columns = [column for part in form.parts for column in part.source]
     texts = {each.name: str for each in columns if str in map(type, each.names)}
-    dates = [each.name for each in columns if each.kind == "date"]
-    return read_csv(file, dtype=texts, parse_dates=dates, chunksize=rows)
+    known = {each.name: set(map(str, each.names)) for each in columns if each.names}
+    while held := [cells for _, cells in islice(given, rows)]:
+        text = io.StringIO()
+        csv.writer(text).writerows(held)
+        text.seek(0)
+        yield read_csv(  # which by itself would leave out empty lines, and surplus cells
+            text,
+            header=None,
+            names=names,
+            index_col=False,
+            dtype=texts,
+            parse_dates=[
+                each.name for each in columns if each.kind == "date" and each.name in names
+            ],
+            date_format="ISO8601",  # else each block would have an order of day and month
+            keep_default_na=False,
+            na_values={name: _ABSENT - known.get(name, set()) for name in names},
+            skip_blank_lines=False,
+            low_memory=False,
+        )
 
 
 def _open_arrow(
@@ -147,15 +183,35 @@ def _open_arrow(
 
     def blocks(tables: Iterator[Any]) -> Iterator[Block]:
         for number, table in enumerate(tables, skip):
-            x = inputs_of(source, columns_of(table), columns, "table", number * rows)
+            x = inputs_of(source, columns_of(table, "table"), columns, "table", number * rows)
             yield Block(
                 x, table.drop_columns([n for n in table.column_names if n in named or not named])
             )
 
-    batches, total = _batches(path, rows, skip * rows)
-    if total == 0:
-        raise ArgumentError("`table` must have at least one row; got none.")
-    return Reading(blocks(_of_size(batches, rows)), total)
+    with _whole(path):
+        batches, total = _batches(path, rows, skip * rows)
+    return Reading(blocks(_of_size(_read(path, batches), rows)), total)
+
+
+@contextmanager
+def _whole(path: str) -> Iterator[None]:
+    """Say which file it is that Arrow cannot read."""
+    import pyarrow
+
+    try:
+        yield
+    except (pyarrow.ArrowException, OSError) as error:
+        if getattr(error, "errno", None) is not None:  # of the machine, as a share that is gone
+            raise
+        raise ArgumentError(
+            f"`table` must be a whole {format_of(path)} file, as its suffix says; {path!r} cannot "
+            f"be read: {str(error)[:200].rstrip('.')}. Write it again."
+        ) from error
+
+
+def _read(path: str, batches: Iterator[Any]) -> Iterator[Any]:
+    with _whole(path):
+        yield from batches
 
 
 def _batches(path: str, rows: int, start: int) -> tuple[Iterator[Any], int | None]:
@@ -165,7 +221,9 @@ def _batches(path: str, rows: int, start: int) -> tuple[Iterator[Any], int | Non
 
     if format_of(path) == "parquet":
         # Page by page: a row group may be the whole file.
-        file = parquet.ParquetFile(path, buffer_size=2**16, pre_buffer=False)
+        file = parquet.ParquetFile(
+            path, buffer_size=2**16, pre_buffer=False, page_checksum_verification=True
+        )
         sizes = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
         total, first = sum(sizes), 0
         while first < len(sizes) and sizes[first] <= start:
@@ -180,9 +238,19 @@ def _batches(path: str, rows: int, start: int) -> tuple[Iterator[Any], int | Non
         reader = pyarrow.ipc.open_file(content)
     except pyarrow.ArrowInvalid:  # a stream, as some write to files
         content.seek(0)
-        return _from(iter(pyarrow.ipc.open_stream(content)), start), None
+        return _from(_streamed(content), start), None
     batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
     return _from(batches, start), None
+
+
+def _streamed(content: Any) -> Iterator[Any]:
+    """Batches of a stream, which ends as its writer ends it, or has lost some."""
+    import pyarrow
+
+    yield from pyarrow.ipc.open_stream(content)
+    content.seek(max(0, content.size() - len(_END)))
+    if content.read() != _END:
+        raise pyarrow.ArrowInvalid("it has no end, so that its writer was stopped.")
 
 
 def _from(batches: Iterable[Any], start: int) -> Iterator[Any]:

@@ -263,3 +263,155 @@ def test_a_million_rows_in_one_row_group_take_bounded_memory(tmp_path: Path) -> 
         )
         peaks.append(float(done.stdout.split()[-1]))
     assert peaks[1] - peaks[0] < 300, peaks
+
+
+def test_two_runs_do_not_write_the_same_output(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another student's answers, begun in the middle of a run, do not mix with those of the run."""
+    answers, others = job.answers, []
+
+    def interrupted(source: Any, x: Any, seed: int) -> Any:
+        if not others:
+            others.append(None)
+            others.append(answer(folder, "large.parquet", "out.csv", "--columns", "b,a,c"))
+        return answers(source, x, seed)
+
+    given = "rows.parquet", "out.csv", "--columns", "a,b,c"
+    assert answer(folder, *given) == 0
+    whole = (folder / "out.csv").read_bytes()
+    monkeypatch.setattr(job, "answers", interrupted)
+    assert answer(folder, *given) == 0
+    assert others == [None, 1] and "one run at a time" in capsys.readouterr().err
+    assert (folder / "out.csv").read_bytes() == whole and not list(folder.glob("*.part*"))
+
+
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_numbered_files_of_somebody_else_are_left_alone(folder: Path, kind: str) -> None:
+    """A folder that only looks like parts, as it has no plan; the table itself is in it."""
+    parts, table = folder / "out.csv.parts", folder / "mine" / "000001"
+    table.parent.mkdir()
+    table.write_text("1,2,3\n")
+    parts.symlink_to(table.parent) if kind == "link" else table.parent.rename(parts)
+    assert answer(folder, "out.csv.parts/000001", "out.csv") == 1
+    assert (parts / "000001").read_text() == "1,2,3\n"
+
+
+def test_a_stream_without_its_end_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cut between two batches, where Arrow reads it as a shorter one; and anywhere else."""
+    whole = (folder / "stream.arrow").read_bytes()
+    shorter = 0
+    for end in range(len(whole) - 8, 0, -8):
+        (folder / "stream.arrow").write_bytes(whole[:end])
+        try:
+            with pa.ipc.open_stream(whole[:end]) as stream:
+                shorter += len(stream.read_all()) < ROWS
+        except (pa.ArrowInvalid, OSError):
+            continue
+        assert answer(folder, "stream.arrow", "out.csv", "--columns", "a,b,c") == 1
+        assert "`table` must be a whole arrow file" in capsys.readouterr().err
+    assert shorter > 2 and not list(folder.glob("out*"))
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+@pytest.mark.parametrize("content", [b"", b"no table", None, "empty", "folder"])
+def test_files_that_are_no_tables(
+    folder: Path, capsys: pytest.CaptureFixture[str], suffix: str, content: Any
+) -> None:
+    path = folder / f"rows.{suffix}"
+    whole = path.read_bytes()
+    path.unlink()
+    if content == "folder":
+        path.mkdir()
+    elif content == "empty" and suffix == "arrow":
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, TABLE.schema):
+            pass
+    elif content == "empty":
+        pq.write_table(TABLE[:0], path)
+    else:
+        path.write_bytes(whole[:-40] if content is None else content)
+    assert answer(folder, path.name, "out.csv", "--columns", "a,b,c") == 1
+    assert capsys.readouterr().err.startswith("pyro-opu: `table` must ")
+    assert not list(folder.glob("out*"))
+
+
+@pytest.fixture(scope="module")
+def wards() -> tuple[OnePassPredictive, Any]:
+    """A student of a table with a ward called NA, a date, a truth value and numbers that miss."""
+    place = np.arange(ROWS)
+    table = pd.DataFrame(
+        {
+            "lactate": np.where(place % 5 == 0, np.nan, X[:, 0].double().numpy()),
+            "ward": np.array(["A", "NA", "None"])[place % 3],
+            "day": pd.date_range("2020-01-01", periods=ROWS),
+            "grade": pd.Categorical(place % 4),
+            "old": place % 2 == 0,
+        }
+    )
+    level = torch.randn(30, 4, generator=torch.Generator().manual_seed(2))
+
+    def posterior(
+        lactate: Any, lactate_missing: Any, ward: Any, day: Any, grade: Any, old: Any
+    ) -> torch.Tensor:
+        score = level[:, ward] - level[:, grade] + lactate.float() * ~lactate_missing + old * 1.0
+        p = (score + (day.float() - 18_300) / 30).sigmoid()
+        return torch.stack([1 - p, p], -1)
+
+    inputs = Inputs.of(table, missing=("lactate",))
+    return distill(posterior, inputs, num_steps=10, seed=0, progress=False), table
+
+
+def test_a_csv_file_with_names_is_read_by_them(
+    wards: tuple[OnePassPredictive, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In blocks; NA is a ward here, and only elsewhere a missing value."""
+    fast, table = wards
+    fast.save(tmp_path / "student.safetensors")
+    expected = fast.uncertainty(table).epistemic
+    monkeypatch.setattr(job, "ROWS", PART)
+    for form in (
+        table,
+        table[table.columns[::-1]],
+        table.assign(id=ID, grade=table.grade.astype(float)),
+    ):
+        form.to_csv(tmp_path / "rows.csv", index=False)
+        assert answer(tmp_path, "rows.csv", "out.csv") == 0
+        np.testing.assert_allclose(read(tmp_path / "out.csv")["epistemic"], expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda lines: [lines[0], *(f"{line},7" for line in lines[1:])], "line 2 has 6"),
+        (lambda lines: [*lines[:7], lines[7] + ",7", *lines[8:]], "line 8 has 6"),
+        (lambda lines: [*lines[:7], lines[7].rsplit(",", 1)[0], *lines[8:]], "line 8 has 4"),
+        (lambda lines: [*lines[:7], "", *lines[7:]], "line 8 is empty"),
+        (lambda lines: [lines[0] + ",day", *(f"{line},7" for line in lines[1:])], r"twice .*day"),
+        (lambda lines: lines[1:], "must have the columns"),
+        (lambda lines: lines[:1], "at least one row"),
+        (lambda lines: [], "at least one row"),
+        (
+            lambda lines: [line.replace("2020-01-", "01/02/20") for line in lines],
+            "must hold a date",
+        ),
+        (lambda lines: [*lines[:40], "x" + lines[40], *lines[41:]], r"`table\[32:\]\['lactate'\]`"),
+    ],
+)
+def test_a_csv_file_with_names_is_refused_where_a_row_would_be_lost(
+    wards: tuple[OnePassPredictive, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    change: Any,
+    message: str,
+) -> None:
+    fast, table = wards
+    fast.save(tmp_path / "student.safetensors")
+    monkeypatch.setattr(job, "ROWS", PART)
+    lines = table.to_csv(index=False).splitlines()
+    (tmp_path / "rows.csv").write_text("\n".join(change(lines)))
+    assert answer(tmp_path, "rows.csv", "out.csv") == 1
+    assert re.search(message, capsys.readouterr().err)
+    assert not list(tmp_path.glob("out*"))

@@ -12,7 +12,9 @@ import pytest
 import torch
 
 from pyro_opu import OnePassPredictive, Scorer, distill
+from pyro_opu.export.reading import ReadProgram
 from pyro_opu.scoring import scorer as module
+from pyro_opu.scoring.batches import inputs_of
 
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
@@ -139,6 +141,12 @@ def test_another_file_in_its_place_is_refused(
         ({"a": [1.0]}, ValueError, r"lacks \['b', 'c'\]"),
         (COLUMNS | {"b": ["x"] * 50}, TypeError, r"`batch\['b'\]` must hold numbers; it holds"),
         (COLUMNS | {"b": [np.inf] * 50}, ValueError, "row 0 has inf in the column 'b'"),
+        (COLUMNS | {"b": [b"1"] * 50}, TypeError, r"`batch\['b'\]` must hold numbers; it holds"),
+        (COLUMNS | {"b": [1.0] * 9}, ValueError, "columns of one length; got .*'b': 9"),
+        (COLUMNS | {"b": 1.0}, TypeError, r"`batch\['b'\]` must be a column"),
+        (COLUMNS | {"b": [[1.0], [1.0, 2.0]] * 25}, ValueError, "as many numbers in every row"),
+        (COLUMNS | {"b": [[1.0], None] * 25}, ValueError, "as many numbers in every row"),
+        (COLUMNS | {"b": np.ma.masked_equal([1.0] + [2.0] * 49, 1.0)}, ValueError, "row 0 has nan"),
         (COLUMNS | {"b": X.numpy()}, ValueError, "must name 3 numbers of a row.*have 5"),
     ],
 )
@@ -153,3 +161,18 @@ def test_a_matrix_in_one_column(fast: OnePassPredictive, path: Path) -> None:
     for batch in ({"data": X.numpy()}, pd.DataFrame({"data": list(X.numpy())})):
         found = Scorer(path, threads=None)(batch)
         np.testing.assert_allclose(found["epistemic"], wanted, rtol=1e-6)
+
+
+def test_an_index_that_a_student_has_not_seen_is_refused_for_its_program() -> None:
+    """A program answers it with NaN; one with the draws inside knows every index that they do."""
+    group = {"name": "group", "shape": [], "dtype": "int64", "values": [0, 1, 2], "source": []}
+    x = {"name": "x", "shape": [2], "dtype": "float32", "values": None, "source": []}
+    form, outputs = {"kind": "dict", "parts": [x, group]}, {"inputs": [{}], "outputs": {}}
+    described = {"pyro_opu_version": "1", "num_classes": 2, "form": form, **outputs}
+    columns = {"group": [0, 3], "x_1": [1.0, 2.0], "x_0": [3.0, 4.0]}
+    student = ReadProgram(dict, described)
+    with pytest.raises(ValueError, match=r"`batch\['group'\]` must hold indices.*seen; got \[3\]"):
+        inputs_of(student, columns, None)
+    assert inputs_of(student, columns | {"group": [0, 2]}, None)[1].tolist() == [4.0, 2.0, 2.0]
+    draws = ReadProgram(dict, described | {"num_draws": 9})
+    assert inputs_of(draws, columns, None)[1].tolist() == [4.0, 2.0, 3.0]
