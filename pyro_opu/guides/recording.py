@@ -47,6 +47,8 @@ def record(plug_in: PlugIn, weights: Mapping[str, Tensor], x: Tensor) -> Recorde
     from torch._subclasses import FakeTensorMode  # which loads slowly, as what follows
     from torch.fx.experimental.proxy_tensor import make_fx
 
+    if x.dtype in (torch.float16, torch.bfloat16):
+        raise Unrecorded(f"it computes in {x.dtype}; pass source.float() and x.float()")
     names = list(weights)
     two, three = some_rows(x, 2), some_rows(x, 3)
 

@@ -75,6 +75,9 @@ class SimplexPart(Part):
             )
 
     def plain(self, draws: Tensor) -> Tensor:
+        """See its base; those of half precision in single, as they hardly sum to one."""
+        if draws.dtype in (torch.float16, torch.bfloat16):
+            draws = draws.float().log_softmax(-1)
         return draws.exp()
 
     def mixed(self, log_weights: Tensor, draws: Tensor) -> Tensor:

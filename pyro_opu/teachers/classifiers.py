@@ -63,13 +63,20 @@ class _Sigmoids(TorchFunctionMode):
 def returned_by(network: nn.Module, x: Tensor, inner: nn.Module) -> tuple[Any, bool]:
     """What a part of a network returns at two rows, and whether a sigmoid has made it."""
     found: list[Any] = []
-    hook = inner.register_forward_hook(lambda module, args, returned: found.append(returned))
+
+    def keep(module: nn.Module, args: object, returned: Any) -> None:
+        found.append(returned)
+
+    # A whole network needs no hook; a scripted one takes none.
+    hook = None if inner is network else inner.register_forward_hook(keep)
     try:
         with torch.no_grad(), preserve_rng(), evaluating(network), _Sigmoids() as sigmoids:
-            network(some_rows(x, 2))
+            answer = network(some_rows(x, 2))
     finally:
-        hook.remove()
-    return found[-1], sigmoids.has_made(logits_of(found[-1]))
+        if hook is not None:
+            hook.remove()
+    returned = answer if hook is None else found[-1]
+    return returned, sigmoids.has_made(logits_of(returned))
 
 
 def as_classifier(network: nn.Module, x: Tensor) -> nn.Module:

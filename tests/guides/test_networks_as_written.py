@@ -371,3 +371,10 @@ def test_networks_of_torchvision_are_recorded(name: str) -> None:
 
     found = record(PlugIn(log_probs, [weights]), weights, x)
     torch.testing.assert_close(found.run(x), log_probs(weights, x), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_network_of_half_precision_is_not_read_and_says_so(dtype: torch.dtype) -> None:
+    plug_in = PlugIn(lambda given, x: (x @ given["w"]).log_softmax(-1), [{"w": W.to(dtype)}])
+    with pytest.raises(Unrecorded, match=rf"{dtype}; pass source.float\(\)"):
+        record(plug_in, plug_in.candidates[0], torch.randn(3, 4).to(dtype))

@@ -117,6 +117,16 @@ def test_precision_is_kept(dtype: torch.dtype) -> None:
     torch.testing.assert_close(answer, probs)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_draws_of_half_precision_sum_to_one(dtype: torch.dtype) -> None:
+    """A student is taught by them in single precision, where rounded ones are no probabilities."""
+    probs = (4 * torch.randn(50, 3, 40)).softmax(-1)
+    draws = as_teacher(lambda x: probs.to(dtype)).draws(torch.zeros(3, 1))
+    assert draws.dtype == torch.float32
+    torch.testing.assert_close(draws.sum(-1), torch.ones(50, 3))
+    torch.testing.assert_close(draws, probs, rtol=0.0, atol=10 * torch.finfo(dtype).eps)
+
+
 def test_probabilities_of_zero_and_gradients() -> None:
     """Log-probabilities stay finite; no graph is built."""
     probs = torch.eye(2).expand(4, 2, 2).clone().requires_grad_()

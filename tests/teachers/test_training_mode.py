@@ -291,6 +291,8 @@ def test_dropout_in_a_script_is_refused() -> None:
     net = nn.Sequential(script, nn.Dropout(0.1), nn.Flatten(), nn.Linear(40, 3))
     with pytest.raises(ValueError, match=r"'0' is a \w+ that calls \w+ inside"):
         as_teacher(net).probs(X, 3)
+    with pytest.raises(ValueError, match=r"'' is a \w+ that calls \w+ inside"):
+        as_teacher(torch.jit.script(net)).probs(X, 3)
 
 
 def unused(h: Tensor, on: bool) -> Tensor:
