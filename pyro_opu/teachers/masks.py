@@ -94,7 +94,7 @@ class Thinned(SharedMasks):
             return self._apart(func, args, kwargs)
         if not self._known:
             self._calls.append((func, self._apart(func, args, kwargs), self._changes))
-        elif place == len(self._calls) or self._calls[place][0] is not func:
+        elif place == len(self._calls) or self._calls[place][0] != func:
             self._place = None
             return self._apart(func, args, kwargs)
         self._place = place + 1
@@ -126,10 +126,13 @@ class Thinned(SharedMasks):
     def _sampled(
         self, name: str, func: Function, args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> Any:
-        self._place, self._known = None, True
         if name != "_dropout":
             args, kwargs = tree_map(self._whole, args), tree_map(self._whole, kwargs)
         return super()._sampled(name, func, args, kwargs)
+
+    def _draw(self, law: str, shape: Iterable[int], like: Tensor, p: float = 0.0) -> Tensor:
+        self._place, self._known = None, True
+        return super()._draw(law, shape, like, p)
 
     def _masked(self, x: Tensor, keep: Tensor, p: float, alpha: bool) -> Tensor:
         before = self._layers.get(id(x))

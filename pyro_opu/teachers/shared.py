@@ -199,7 +199,7 @@ class SharedMasks(TorchFunctionMode):
         given = (query, key, value, attn_mask)
         p, more = float(dropout_p), {"scale": scale, "enable_gqa": enable_gqa}
         if p == 0 or self.given is None:
-            return func(*given, is_causal=is_causal, **more)
+            return self._other(func, given, {"is_causal": is_causal, **more})
         weights, values = attention(*given, is_causal, scale, enable_gqa)
         keep = self._draw("keep", weights.shape, weights, p)
         return self._masked(weights, keep, p, False) @ values

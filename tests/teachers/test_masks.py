@@ -140,6 +140,32 @@ def test_what_is_changed_in_place_before_dropout_is_computed_once() -> None:
     assert meter.operations == trunk + 2 * draws * rows * 64 * 10
 
 
+class Attending(nn.Module):
+    """Attention between places of a row, then dropout; what is switched off draws nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.off, self.dropout, self.last = nn.Dropout(0.0), nn.Dropout(), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert x.shape[1:] == (4, 8)
+        h = self.off(self.attention(x, x, x, need_weights=False)[0])
+        return self.last(self.dropout(h.sum(1)))
+
+
+@torch.no_grad()
+def test_attention_before_the_first_dropout_is_computed_once() -> None:
+    net, x = Attending(), torch.randn(5, 4, 8)
+    thinned, cost = Thinned((x, *net.parameters())), []
+    for _ in range(3):
+        with counted(), metered() as meter:
+            thinned.run(net, x, lambda call: torch.ones(call.shape, dtype=torch.bool))
+        cost.append(meter.operations)
+    head = 2 * 5 * 8 * 3
+    assert cost[0] > head and cost[1:] == [head, head]
+
+
 @forwards
 def test_a_teacher_thins_large_layers(
     forward: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
