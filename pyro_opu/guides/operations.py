@@ -61,6 +61,9 @@ class Operations(nn.Module):
             done.append(graph.call_function(operation(name), tuple(step.args), step.kwargs))
         graph.output(done[-1])
         graph.eliminate_dead_code()
+        for node in graph.nodes:
+            if node.target == _RELU and _is_fresh(node.args[0]):
+                node.target = torch.ops.aten.relu_.default  # in whose place nothing else is read
         self.graph = fx.GraphModule(root, graph)
 
     @classmethod
@@ -98,6 +101,18 @@ class Operations(nn.Module):
         """What the last step gives."""
         answer: Tensor = self.graph(x)
         return answer
+
+
+_RELU = torch.ops.aten.relu.default
+#: Operations whose result is a tensor of its own, which no derivative of theirs reads.
+_FRESH = {"linear", "addmm", "mm", "matmul", "bmm", "conv1d", "conv2d", "conv3d", "batch_norm"}
+_FRESH |= {"add", "layer_norm", "group_norm"}
+
+
+def _is_fresh(node: fx.Node) -> bool:
+    """Whether an operation makes it anew, and one alone reads it."""
+    name = getattr(node.target, "_opname", "")
+    return name in _FRESH and len(node.users) == 1
 
 
 def _kind(value: Tensor, trained: bool) -> tuple[str, bool]:
