@@ -316,6 +316,7 @@ class AffineTrunk(MomentsTrunk):
             self.register_buffer(f"place_{number}", table)
         small = Perceptron((size + 2 * self.outputs + self.beside,), hidden)
         self.scale, self.layers = small.standardize, small.layers
+        self.scale.last = 2 * self.outputs + self.beside
 
     @torch.no_grad()
     def start_at(self, start: Any, x: Tensor) -> Tensor:

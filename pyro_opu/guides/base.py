@@ -22,14 +22,27 @@ Name = TypeVar("Name", bound=str)
 Guide = TypeVar("Guide", bound=nn.Module)
 
 
+def first_weight(module: nn.Module) -> Tensor | None:
+    """The first of ``module.parameters()``, which counts all parts first; ``None`` without one."""
+    for weight in module._parameters.values():
+        if weight is not None:
+            return weight
+    for part in module._modules.values():
+        if part is not None and (found := first_weight(part)) is not None:
+            return found
+    return None
+
+
 def in_dtype_of(guide: nn.Module, x: Tensor) -> Tensor:
     """Cast inputs to the dtype of the guide's weights.
 
     float64 stays for a float32 guide that centres its inputs before it rounds them.
     """
-    weight = next(guide.parameters(), x)
-    if x.dtype == weight.dtype or (
-        x.dtype == torch.float64 and weight.dtype == torch.float32 and keeps_digits(guide)
+    weight = first_weight(guide)
+    if (
+        weight is None
+        or x.dtype == weight.dtype
+        or (x.dtype == torch.float64 and weight.dtype == torch.float32 and keeps_digits(guide))
     ):
         return x
     return x.to(weight.dtype)

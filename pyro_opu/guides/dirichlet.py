@@ -2,6 +2,9 @@ r"""Default guide: :math:`x \mapsto \mathrm{Dir}(\alpha(x))`, :math:`\alpha = h(
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
@@ -13,9 +16,10 @@ from pyro_opu.distributions.base import soft_clamp
 from pyro_opu.distributions.dirichlet import LOG_CONCENTRATION_RANGE, PredictiveDirichlet
 from pyro_opu.guides.base import check_head
 from pyro_opu.guides.networks import default_trunk_config, fit_scales
-from pyro_opu.guides.plug_in import NetworkTrunk
+from pyro_opu.guides.plug_in import MANY, NetworkTrunk
 from pyro_opu.guides.trunks import build_trunk
 from pyro_opu.inputs import Inputs, inputs_of
+from pyro_opu.programs.watched import Kept
 
 #: What a mean and a concentration are read as: a Dirichlet, or :class:`.NormalSticks`.
 Law = Literal["dirichlet", "sticks"]
@@ -36,7 +40,31 @@ def normalised(logits: Tensor) -> Tensor:
     """Log probabilities ``(..., C)``."""
     if not logits.is_cpu or logits.shape[-1] > FEW_CLASSES:
         return logits.log_softmax(-1)
-    return logits.movedim(-1, 0).log_softmax(0).movedim(0, -1).contiguous()
+    return logits.mT.log_softmax(-2).mT.contiguous()
+
+
+def merged(
+    trunk: NetworkTrunk, mean_head: nn.Linear, concentration_head: nn.Linear, shift: Tensor
+) -> tuple[Tensor, ...]:
+    """What :func:`merged_answer` takes for two heads on a trunk; ``shift`` is added to g."""
+    low, high = LOG_CONCENTRATION_RANGE
+    weight = torch.cat([mean_head.weight, concentration_head.weight])
+    bias = torch.cat([mean_head.bias, concentration_head.bias + (shift - high)])
+    return (*trunk.merged(weight, bias), bias.new_full((), math.exp(low)))
+
+
+def merged_answer(
+    law: Law, trunk: NetworkTrunk, x: Tensor, parts: Sequence[Tensor]
+) -> PredictiveDirichlet | NormalSticks:
+    r"""The answer of both heads to rounding, in few operations.
+
+    The soft clamp of g between log l and log h is :math:`\log (l + (h - l)\, \sigma(g - \log h))`.
+    """
+    *weights, least = parts
+    low, high = map(math.exp, LOG_CONCENTRATION_RANGE)
+    outputs = trunk.through(x, *weights)
+    g = torch.add(least, outputs[:, -1].sigmoid(), alpha=high - low).log()
+    return answer_of(law, normalised(outputs[:, :-1]), g)
 
 
 class PredictiveGuide(nn.Module):
@@ -100,6 +128,7 @@ class PredictiveGuide(nn.Module):
         # g -> g + shift, set by recalibration after training.
         self.register_buffer("shift", torch.zeros(()))
         self._shifted = False
+        self._kept = Kept()
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> PredictiveGuide:
@@ -163,8 +192,10 @@ class PredictiveGuide(nn.Module):
     def forward(self, x: Tensor) -> PredictiveDirichlet | NormalSticks:
         """The answer at ``x``, of :attr:`law`: batch shape ``(N,)``, event shape ``(C,)``."""
         trunk = self.trunk
-        if isinstance(trunk, NetworkTrunk) and self.has_linear_heads() and trunk.merges(len(x)):
-            return self._merged(trunk, x)
+        if isinstance(trunk, NetworkTrunk):
+            parts = self._kept.get() or self._merged(trunk, len(x))
+            if parts is not None:
+                return merged_answer(self.law, trunk, x, parts)
         features = trunk(x)
         other = features if self.concentration_trunk is None else self.concentration_trunk(x)
         log_mean = normalised(self.mean_head(features))
@@ -174,13 +205,23 @@ class PredictiveGuide(nn.Module):
         """Whether both heads are on one trunk, and nobody has put anything else in their place."""
         return self.shared and type(self.mean_head) is type(self.concentration_head) is nn.Linear
 
-    def _merged(self, trunk: NetworkTrunk, x: Tensor) -> PredictiveDirichlet | NormalSticks:
-        """The answer from both heads in one product, to rounding."""
+    def _merged(self, trunk: NetworkTrunk, rows: int) -> tuple[Tensor, ...] | None:
+        """What ``trunk.through`` takes; ``None`` where that is slower, or not the same.
+
+        Where nobody trains a weight it is kept, and pays at any number of rows.
+        """
+        if not (self.has_linear_heads() and trunk.merges()):
+            return None
         heads = self.mean_head, self.concentration_head
-        weight, bias = (torch.cat([getattr(h, name) for h in heads]) for name in ("weight", "bias"))
-        outputs = trunk.through(x, *trunk.merged(weight, bias))
-        log_mean = normalised(outputs[:, :-1])
-        return answer_of(self.law, log_mean, self._bounded(outputs[:, -1:]))
+        merge = partial(merged, trunk, *heads, self.shift)
+        if not heads[0].weight.requires_grad:
+            network = () if trunk.network is None else trunk.network.modules()
+            others = set(self.modules()) - set(network)
+            modules = [trunk, *(others - {trunk})]
+            kept: tuple[Tensor, ...] | None = self._kept.made(modules, merge)
+            if kept is not None:
+                return kept
+        return merge() if rows >= MANY else None
 
     def mean(self, x: Tensor) -> Tensor:
         """The prediction model h(x), class probabilities ``(N, C)``."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from pyro_opu.distributions.base import soft_clamp
 from pyro_opu.distributions.dirichlet import LOG_CONCENTRATION_RANGE
 from pyro_opu.guides.base import HeadGuide
-from pyro_opu.guides.dirichlet import PredictiveGuide, answer_of, normalised
+from pyro_opu.guides.dirichlet import PredictiveGuide, answer_of, merged, merged_answer, normalised
 from pyro_opu.guides.joint import JointGuide
 from pyro_opu.guides.networks import DefaultTrunk, Standardize
 from pyro_opu.guides.plug_in import NetworkTrunk
@@ -22,8 +21,6 @@ __all__ = ["fused", "is_fused"]
 #: Classes from which on two heads are quicker at many rows than one: a product of 1,001 columns
 #: takes 1.4 times as long as one of 1,000.
 MANY_CLASSES = 256
-#: What :meth:`.NetworkTrunk.merged` gives.
-MERGED = "first", "first_bias", "last", "last_bias"
 
 
 class Folded(Standardize):
@@ -32,9 +29,9 @@ class Folded(Standardize):
     def forward(self, x: Tensor) -> Tensor:
         return x.to(self.shift.dtype)
 
-    def folded(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    def folded(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The weights and biases themselves."""
-        return weight, bias
+        return weight, bias, torch.zeros_like(self.shift[len(self.shift) - self.last :])
 
 
 class OneHeadGuide(HeadGuide):
@@ -44,10 +41,6 @@ class OneHeadGuide(HeadGuide):
     """
 
     form = "alpha(x) = h(x) exp(g(x)), one trunk, one head"
-    first: Tensor
-    first_bias: Tensor
-    last: Tensor | None
-    last_bias: Tensor
 
     def __init__(self, guide: PredictiveGuide) -> None:
         super().__init__()
@@ -58,19 +51,16 @@ class OneHeadGuide(HeadGuide):
         for name in ("weight", "bias"):
             rows = torch.cat([getattr(head, name).detach() for head in heads])
             setattr(self.head, name, nn.Parameter(rows))
-        parts: Sequence[Tensor | None] = (None, None, None, None)
         if isinstance(guide.trunk, NetworkTrunk) and guide.trunk.merges():
-            parts = guide.trunk.merged(self.head.weight.detach(), self.head.bias.detach())
-        for name, part in zip(MERGED, parts, strict=True):
-            self.register_buffer(name, part, persistent=False)
+            for place, part in enumerate(merged(guide.trunk, *heads, guide.shift)):
+                self.register_buffer(f"merged{place}", part.detach(), persistent=False)
 
     def forward(self, x: Tensor) -> Any:
         """The answer at ``x``: batch shape ``(N,)``, event shape ``(C,)``."""
-        trunk = self.trunk
-        if self.last is not None and isinstance(trunk, NetworkTrunk):  # not what stands for it
-            outputs = trunk.through(x, *(getattr(self, name) for name in MERGED))
-        else:
-            outputs = self.head(trunk(x))
+        trunk, parts = self.trunk, tuple(self.buffers(recurse=False))
+        if parts and isinstance(trunk, NetworkTrunk):  # not what stands for it
+            return merged_answer(self.law, trunk, x, parts)
+        outputs = self.head(trunk(x))
         log_concentration = soft_clamp(outputs[..., -1], *LOG_CONCENTRATION_RANGE)
         return answer_of(self.law, normalised(outputs[..., :-1]), log_concentration)
 
@@ -145,4 +135,5 @@ def _fold(trunk: DefaultTrunk) -> None:
     first.bias.copy_(first.bias.double() - shift)
     trunk.layers = nn.Sequential(first, *trunk.layers[1:])
     setattr(trunk, name, Folded(tuple(old.shift.shape)).to(old.shift))
+    getattr(trunk, name).last = old.last
     getattr(trunk, name).load_state_dict(old.state_dict())  # near, as the old one

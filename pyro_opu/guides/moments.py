@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import islice
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from pyro_opu.distributions.normal_logits import (
 )
 from pyro_opu.guides.beginning import Beginning, evenly
 from pyro_opu.guides.networks import Perceptron, Standardize, in_blocks
-from pyro_opu.guides.plug_in import MANY, NetworkTrunk, tempering
+from pyro_opu.guides.plug_in import MANY, NetworkTrunk, linear, tempering
 
 __all__ = ["TRUNKS", "MomentsTrunk", "ProcessTrunk", "TemperedTrunk"]
 
@@ -62,6 +63,7 @@ class MomentsTrunk(NetworkTrunk):
         width = self._width(config, size)
         small = Perceptron((width + 2 * outputs + self.beside,), hidden)
         self.scale, self.layers = small.standardize, small.layers
+        self.scale.last = 2 * outputs + self.beside
 
     def _width(self, config: dict[str, Any], size: int) -> int:
         """How many numbers the small network reads beside the moments."""
@@ -105,12 +107,16 @@ class MomentsTrunk(NetworkTrunk):
     def _read(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
         """What the small network reads, and what the heads read beside its features."""
         z, mean, variance = self.moments_of(x)
+        told = self._told(mean, variance)
+        return [self._beside_moments(z, x), *told], told[-1]
+
+    def _told(self, mean: Tensor, variance: Tensor) -> list[Tensor]:
+        """What the small network reads of the moments; last what the heads read too."""
         if self.has_one_logit:
             plain = torch.cat(averaged_logit(mean, variance), -1)
         else:
             plain = moderated(mean, variance)
-        log_variance = variance.clamp_min(LEAST).log()
-        return [self._beside_moments(z, x), mean.asinh(), log_variance, plain], plain
+        return [mean.asinh(), variance.clamp_min(LEAST).log(), plain]
 
     def _beside_moments(self, z: Tensor, x: Tensor) -> Tensor:
         """What the small network reads beside the moments, bent for heavy tails."""
@@ -129,6 +135,39 @@ class MomentsTrunk(NetworkTrunk):
     def forward(self, x: Tensor) -> Tensor:
         """Features ``(N, H + O)``, or H + 2."""
         return self.from_moments(self.moments_at(x))
+
+    def merged(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
+        """What :meth:`through` takes, for heads ``(K, H + O)`` on :meth:`forward`."""
+        first: Any = self.layers[0]
+        own, own_bias, centre = self.scale.folded(first.weight, first.bias)
+        wide, narrow = own.tensor_split([own.shape[1] - len(centre)], 1)
+        small, plain = weight.tensor_split([weight.shape[1] - self.beside], 1)
+        return wide, own_bias, centre, narrow, small, plain, bias
+
+    def through(self, x: Tensor, *merged: Tensor) -> Tensor:
+        """Outputs of heads ``(N, K)``, as on :meth:`forward` to rounding, from parts as they are.
+
+        Nothing is laid beside the features, nor scaled where these are.
+        """
+        wide, first_bias, *rest = merged
+        (features, *told), _ = self._read(x)
+        return self._outputs(torch.addmm(first_bias, features, wide.mT), told, *rest)
+
+    def _outputs(
+        self,
+        hidden: Tensor,
+        told: list[Tensor],
+        centre: Tensor,
+        narrow: Tensor,
+        small: Tensor,
+        plain: Tensor,
+        bias: Tensor,
+    ) -> Tensor:
+        """Outputs of heads, from the first layer of the small network without the moments."""
+        hidden = torch.addmm(hidden, torch.cat(told, -1) - centre, narrow.mT)
+        for layer in islice(self.layers, 1, None):
+            hidden = layer(hidden)
+        return linear(bias, hidden, small) + torch.mm(plain, told[-1].mT).mT
 
 
 class IndependentTrunk(MomentsTrunk):
@@ -161,6 +200,26 @@ class IndependentTrunk(MomentsTrunk):
 
     def _beside_moments(self, z: Tensor, x: Tensor) -> Tensor:
         return z
+
+    def merges(self, rows: int = MANY) -> bool:
+        return super().merges(rows) and self.standardize.near
+
+    def merged(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
+        """What :meth:`through` takes: the first layer and the mean logits are one product."""
+        wide, first_bias, *rest = super().merged(weight, bias)
+        wide = torch.cat([wide, self.mean[:, :-1]])
+        wide, bias, _ = self.standardize.folded(wide, torch.cat([first_bias, self.mean[:, -1]]))
+        return wide, bias, self.variances[:, :-1], self.variances[:, -1], *rest
+
+    def through(self, x: Tensor, *merged: Tensor) -> Tensor:
+        """Outputs of heads ``(N, K)``, as on :meth:`forward` to rounding, without z."""
+        wide, wide_bias, by_square, constant, *rest = merged
+        features = self.shaped(x).to(wide.dtype)
+        read = torch.addmm(wide_bias, features, wide.mT)
+        variance = torch.addmm(constant, features.square(), by_square.mT)
+        first = len(wide) - self.outputs
+        told = self._told(read.narrow(1, first, self.outputs), variance)
+        return self._outputs(read.narrow(1, 0, first), told, *rest)
 
 
 class ProcessTrunk(MomentsTrunk):
@@ -303,18 +362,17 @@ class TemperedTrunk(NetworkTrunk):
         hooked = self._forward_hooks or self._forward_pre_hooks
         return rows >= MANY and not hooked and not torch.compiler.is_compiling()
 
-    def merged(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def merged(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
         """What :meth:`through` takes, for heads ``(K, H + F + 3)`` on :meth:`forward`."""
         last, first = weight.tensor_split([-len(self.rest)], 1)
         return first[:, :-1], first[:, -1], last, bias
 
-    def through(
-        self, x: Tensor, first: Tensor, first_bias: Tensor, last: Tensor, bias: Tensor
-    ) -> Tensor:
+    def through(self, x: Tensor, *merged: Tensor) -> Tensor:
         """Outputs of heads ``(N, K)``, as on :meth:`forward` to rounding, on narrower tensors.
 
         What they say of the features is multiplied by the temperature, not the features.
         """
+        first, first_bias, last, bias = merged
         read, spread, plain = self._parts(x)
         small, t = self._small(read)
         said = torch.addmm(first_bias, plain, first.mT)

@@ -43,8 +43,10 @@ class Standardize(nn.Module):
     shift: Tensor
     shift_low: Tensor
     scale: Tensor
-    #: Whether weights are known to be able to do it without a loss of digits.
+    #: Whether weights are known to be able to do it without a loss of digits, and how many of the
+    #: last features they only scale, which are centred before.
     near: bool = False
+    last: int = 0
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -70,26 +72,30 @@ class Standardize(nn.Module):
         self.shift.copy_(mean)
         self.shift_low.copy_(mean - self.shift.to(mean.device))
         self.scale.copy_(std.reciprocal().reshape(self.scale.shape))
-        self.near = self.is_near()
+        self.near = self.is_near(self.last)
 
-    def is_near(self) -> bool:
-        """Whether a linear layer can standardise too, without a loss of digits."""
+    def is_near(self, last: int = 0) -> bool:
+        """Whether weights can standardise all but the last without a loss of digits."""
         scale = self.scale.double()
-        off = (self.location() * scale).abs()
+        off = (self.location() * scale).abs()[: len(scale) - last]
         return bool((off <= MOST_OFF).all() and (scale.log2().abs() <= MOST_BITS).all())
 
     def location(self) -> Tensor:
         """What is subtracted, in float64."""
         return self.shift.double() + self.shift_low
 
-    def folded(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-        """Weights ``(K, F)`` and biases that do to features what the given ones do after this."""
-        weight = weight * self.scale
-        return weight, torch.addmv(bias, weight, self.shift, alpha=-1.0)
+    def folded(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Weights ``(K, F)`` and biases that do to features what the given ones do after this.
+
+        The third is what is subtracted from the last before.
+        """
+        weight, first = weight * self.scale, len(self.shift) - self.last
+        shift, centre = self.shift.tensor_split([first])
+        return weight, torch.addmv(bias, weight[:, :first], shift, alpha=-1.0), centre
 
     def _load_from_state_dict(self, *args: object, **kwargs: object) -> None:  # noqa: ANN401
         super()._load_from_state_dict(*args, **kwargs)
-        self.near = not self.shift.is_meta and self.is_near()
+        self.near = not self.shift.is_meta and self.is_near(self.last)
 
     def forward(self, x: Tensor) -> Tensor:
         """``(x - location) * scale``, in the dtype of the weights, at most :data:`FARTHEST`."""

@@ -26,13 +26,13 @@ ALONE = 40_000
 #: by so many directions and a diagonal; or of a single logit those of the leading directions that
 #: take this share of the network's products.
 DIRECTIONS, SHARE_TOLD = 8, 0.5
-#: Range of the logarithm of a temperature.
-MOST_TEMPERATURE = 2.0
 #: Rows of a matrix are filled up to a multiple of so many: products of 48 rows take three quarters
 #: of the time of 43.
 ALIGNED = 16
 #: Rows from which on it saves time to merge weights in the pass itself; for fewer, only before.
 MANY = 2**9
+#: Outputs of the heads, a class each or something beside, up to which columns are quicker.
+FEW_OUTPUTS = 20
 #: Multiplications up to which a compiler for a GPU sums them in one kernel with what is around
 #: them: a product by a library is another, and each in a graph takes more than a microsecond.
 SUMMED = 2**20
@@ -131,17 +131,16 @@ class NetworkTrunk(DefaultTrunk):
             not torch.compiler.is_compiling()
             and rows >= MANY
             and not (self._forward_hooks or self._forward_pre_hooks)
-            and self.read_by_first == "standardize"
             and type(first) is nn.Linear
             and first.weight.dtype in (torch.float32, torch.float64)
-            and self.standardize.near
+            and bool(getattr(self, self.read_by_first).near)
         )
 
-    def merged(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def merged(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
         """What :meth:`through` takes, for heads ``(K, H + F)`` on :meth:`forward`."""
         first: Any = self.layers[0]
         small, plain = weight.split([first.out_features, self.num_features - first.out_features], 1)
-        own, own_bias = self.standardize.folded(first.weight, first.bias)
+        own, own_bias, _ = self.standardize.folded(first.weight, first.bias)
         rows = len(own) + len(plain)
         unread = plain.new_zeros(-rows % ALIGNED, plain.shape[1])
         if self.temperature is not None:
@@ -150,27 +149,26 @@ class NetworkTrunk(DefaultTrunk):
         none = bias.new_zeros(len(plain) + len(unread))
         return torch.cat([own, plain, unread]), torch.cat([own_bias, none]), small, bias
 
-    def through(
-        self, x: Tensor, first: Tensor, first_bias: Tensor, last: Tensor, bias: Tensor
-    ) -> Tensor:
+    def through(self, x: Tensor, *merged: Tensor) -> Tensor:
         """Outputs of heads ``(N, K)``, as on :meth:`forward` to rounding, in fewer operations.
 
         One product gives the small network's first layer and the heads' part on the features, so
         that no tensor as wide as the features is made.
         """
-        small = last.shape[1]
-        read = torch.nn.functional.linear(self.shaped(x), first, first_bias)
-        features = read[:, :small]
+        first, first_bias, last, bias = merged
+        small, outputs = last.shape[1], len(last) - (self.temperature is not None)
+        read = torch.nn.functional.linear(self.shaped(x).to(first.dtype), first, first_bias)
+        features, plain = read.narrow(1, 0, small), read.narrow(1, small, outputs)
         for layer in islice(self.layers, 1, None):
             if isinstance(layer, nn.Linear) and self._is_summed(layer.weight):
                 features = _summed(layer.bias, features, layer.weight)
             else:
                 features = layer(features)
-        add = _summed if self._is_summed(last) else _linear
+        found = (_summed if self._is_summed(last) else linear)(bias, features, last)
         if self.temperature is None:
-            return read[:, small : small + len(last)] + add(bias, features, last)
-        found, log_t = add(bias, features, last).tensor_split([len(last) - 1], 1)
-        return found + tempering(log_t) * read[:, small : small + len(last) - 1]
+            return plain + found
+        log_t = found.narrow(1, outputs, 1)
+        return torch.addcmul(found.narrow(1, 0, outputs), tempering(log_t), plain)
 
     def _is_summed(self, weight: Tensor) -> bool:
         return 0 < self.rows * weight.numel() <= SUMMED and torch.compiler.is_compiling()
@@ -227,11 +225,15 @@ class NetworkTrunk(DefaultTrunk):
 
 
 def tempering(raw: Tensor) -> Tensor:
-    """The factor t of logits, from a linear layer's answer."""
-    return (MOST_TEMPERATURE * raw.tanh()).exp()
+    """The factor t = exp(2 tanh(raw)) of logits, from a linear layer's answer."""
+    root = raw.tanh().exp()
+    return root * root
 
 
-def _linear(bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+def linear(bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    """A linear layer; of few outputs by columns, along which a CPU is quicker from here on."""
+    if len(weight) <= FEW_OUTPUTS and x.is_cpu:
+        return torch.addmm(bias[:, None], weight, x.mT).mT
     return torch.addmm(bias, x, weight.mT)
 
 

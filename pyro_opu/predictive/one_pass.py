@@ -24,7 +24,7 @@ from pyro_opu.checks import (
 from pyro_opu.distributions import Answer, PredictiveDirichlet, PredictiveNormal, as_answer
 from pyro_opu.export import export
 from pyro_opu.export.capture import Captured, capture
-from pyro_opu.guides.base import in_dtype_of
+from pyro_opu.guides.base import first_weight, in_dtype_of
 from pyro_opu.guides.fused import fused
 from pyro_opu.guides.joint import JointGuide
 from pyro_opu.inputs import PLAIN, Form, InputLike
@@ -154,7 +154,7 @@ class OnePassPredictive(
 
     def _checked(self, x: InputLike) -> Tensor:
         """Inputs as the guide takes them."""
-        weight = next(self.guide.parameters(), None)
+        weight = first_weight(self.guide)
         dtype = None if weight is None else weight.dtype
         x = self.form.pack(x, check_seen=True, dtype=dtype)
         check_row_shape("x", x, self.input_shape, _RESHAPE)
@@ -163,7 +163,7 @@ class OnePassPredictive(
                 f"`x` must be on {weight.device}, where the student is; got {x.device}. Move one "
                 "of them with .to(device)."
             )
-        return in_dtype_of(self.guide, x)
+        return x if x.dtype == dtype else in_dtype_of(self.guide, x)
 
     @full_precision()
     def _answer(self, x: Tensor) -> Any:

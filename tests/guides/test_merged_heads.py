@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import pickle
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -146,6 +148,82 @@ def test_a_trunk_that_stands_for_another_is_run():
         guide.trunk = Heard(guide.trunk)
         torch.testing.assert_close(answer(guide, X), expected, rtol=1e-5, atol=1e-5)  # rounding
         assert guide.trunk.features.shape == (len(X), guide.trunk.trunk.num_features)
+
+
+def frozen() -> PredictiveGuide:
+    """One that has answered once, so that it keeps its merged weights."""
+    guide = student().requires_grad_(False).eval()
+    guide(X[:1])
+    return guide
+
+
+def test_weights_that_nobody_trains_are_merged_once():
+    """So that it pays at one row too; what a network computes is written over where it may be."""
+    done = run_by(frozen(), X[:1])
+    assert done.count("aten::addmm") == 4 and "aten::relu_" in done
+    assert not {"aten::cat", "aten::mul_", "aten::relu"} & set(done)
+
+
+def raised(guide: PredictiveGuide, name: str) -> None:
+    getattr(guide.trunk, name).weight.data = torch.ones_like(getattr(guide.trunk, name).weight)
+
+
+CHANGES: dict[str, Callable[[PredictiveGuide], object]] = {
+    "written": lambda guide: guide.mean_head.weight.mul_(2.0),
+    "under inference": torch.inference_mode()(lambda guide: guide.mean_head.weight.mul_(2.0)),
+    "loaded": lambda guide: guide.load_state_dict(hotter(guide)),
+    "data": lambda guide: raised(guide, "temperature"),
+    "double": lambda guide: guide.double(),
+    "head": lambda guide: setattr(guide, "mean_head", nn.Linear(guide.trunk.num_features, 3)),
+    "layer": lambda guide: guide.trunk.layers.append(nn.Tanh()),
+    "parameter": lambda guide: setattr(guide.trunk.layers[0], "bias", nn.Parameter(torch.ones(64))),
+    "moved": lambda guide: guide.recalibrate(1.5),
+    "scaled": lambda guide: guide.trunk.standardize.shift.add_(0.5),
+    "hooked": lambda guide: guide.trunk.register_forward_hook(lambda *given: 2 * given[-1]),
+    "network": lambda guide: guide.trunk.network.graph.w0.mul_(3.0),
+}
+
+
+def hotter(guide: PredictiveGuide) -> dict[str, Tensor]:
+    state = guide.state_dict()
+    return {**state, "trunk.temperature.weight": state["trunk.temperature.weight"] + 0.3}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_weights_that_change_are_merged_again(change):
+    guide = frozen()
+    before = answer(guide, X[:9])
+    change(guide)
+    guide.requires_grad_(False)
+    x = X[:9].to(guide.mean_head.weight.dtype)
+    found = answer(guide, x)
+    torch.testing.assert_close(found, side_by_side(guide, x), rtol=1e-4, atol=1e-4)  # rounding
+    changed = (found[0] - before[0]).abs().max() + (found[1] - before[1]).abs().max()
+    assert changed > 1e-2 or x.dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda guide: pickle.loads(pickle.dumps(guide))], ids=["copy", "file"]
+)
+def test_a_copy_merges_its_own_weights(copied):
+    guide = frozen()
+    own, expected = copied(guide), answer(guide, X[:9])
+    own.mean_head.weight.zero_()
+    torch.testing.assert_close(answer(own, X[:9]), side_by_side(own, X[:9]), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(answer(guide, X[:9]), expected, rtol=0, atol=0)
+
+
+def test_training_goes_on_after_answers():
+    guide = frozen().double()
+    guide(X[:9].double())
+    guide.requires_grad_(True)
+    assert_same_slopes(guide, X[:9].double())
+    guide.requires_grad_(False)
+    slopes = []
+    for way in (answer, side_by_side):
+        x = X[:9].double().requires_grad_()
+        slopes += torch.autograd.grad(sum(each.square().sum() for each in way(guide, x)), x)
+    torch.testing.assert_close(*slopes)
 
 
 def tempered() -> PredictiveGuide:
