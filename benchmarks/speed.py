@@ -194,6 +194,7 @@ def networks() -> dict[str, tuple[nn.Module, tuple[int, ...]]]:
         if name == "resnet18":
             network.fc = nn.Sequential(nn.Dropout(0.2), network.fc)
         if name == "vit_b_32":
+            nn.init.xavier_normal_(network.heads.head.weight)  # which is zero
             network.heads = nn.Sequential(nn.Dropout(0.2), network.heads)
         with torch.no_grad():
             for _ in range(20):  # so that running statistics are those of such images
