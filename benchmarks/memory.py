@@ -14,7 +14,8 @@ every kind of block in them. ``fidelity`` goes over all inputs in chunks; with m
 takes seconds, so the N of those rows is smaller, and the peak is that of the first few chunks.
 
 The second table has a default student, of 20 steps, of a million rows, of 10,000 columns, and of
-10,000 classes.
+10,000 classes. The third has one of two convolutions with dropout before the head, at images of
+three channels: a tensor, or a loader that makes them as it is asked.
 """
 
 from __future__ import annotations
@@ -27,9 +28,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from pyro.infer import Predictive
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
 
 import pyro_opu
 from papers.results import finish, parser, say
@@ -55,6 +59,8 @@ ROWS = (
 )
 #: N, D, C and S of a regression that is distilled by default, but for its steps.
 SHAPES = ((1_000_000, 20, 2, 200), (2000, 10_000, 2, 100), (1000, 20, 10_000, 20))
+#: Images, their sides, steps, and whether a loader gives them.
+IMAGES = ((12_000, 32, 20, 0), (12_000, 32, 20, 1), (600, 224, 5, 1))
 QUICK = (("distill", 2000, 10, 16), ("fidelity", 20, 10, 10))
 #: Freed tensors of so many bytes and more are given back.
 GIVEN_BACK = {"MALLOC_MMAP_THRESHOLD_": str(2**16)}
@@ -64,8 +70,12 @@ STATUS = Path("/proc/self/status")
 def main() -> None:
     options = parser(__doc__)
     options.add_argument("--of", nargs=4, help=argparse.SUPPRESS)
+    options.add_argument("--images", nargs=4, type=int, help=argparse.SUPPRESS)
     args = options.parse_args()
     torch.set_num_threads(1)
+    if args.images:
+        print(of_images(*args.images))
+        return
     if args.of and args.of[0].isdigit():
         print(of_shape(*map(int, args.of)))
         return
@@ -90,8 +100,15 @@ def main() -> None:
         peak = in_a_process("benchmarks.memory", "--of", *map(str, shape))
         shapes.append({**found, "data, MB": data, "peak, MB": peak})
         say({"so far": shapes[-1:]})
-    del args.of
-    tables = {"Peak memory": rows, "Peak of other shapes": shapes}
+    images: list[dict] = []
+    for asked in () if args.quick else IMAGES:
+        row = dict(zip(("images", "side", "steps", "loader"), asked, strict=True))
+        data = 3 * asked[0] * asked[1] ** 2 * 4 / 1e6
+        peak = in_a_process("benchmarks.memory", "--images", *map(str, asked))
+        images.append({**row, "all images, MB": data, "peak, MB": peak})
+        say({"so far": images[-1:]})
+    del args.of, args.images
+    tables = {"Peak memory": rows, "Peak of other shapes": shapes, "Peak of images": images}
     finish(__file__, args, {name: each for name, each in tables.items() if each}, features=FEATURES)
 
 
@@ -139,6 +156,40 @@ def of_shape(inputs: int, features: int, classes: int, draws: int) -> float:
 
     distil(64, 8, 3)()
     return peak_of(distil(inputs, features, classes))
+
+
+class Images(Dataset):
+    """Random images, each made when it is asked for."""
+
+    def __init__(self, count: int, side: int) -> None:
+        self.count, self.side = count, side
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, number: int) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(number)
+        return torch.rand(3, self.side, self.side, generator=generator)
+
+
+def of_images(count: int, side: int, steps: int, by_loader: int) -> float:
+    """Megabytes that a student of a convolution takes, beside images in a tensor or all in all."""
+    torch.manual_seed(0)
+    stride = 4 if side > 100 else 1
+    network = nn.Sequential(
+        nn.Conv2d(3, 8, 5, stride), nn.ReLU(), nn.Conv2d(8, 16, 5, 2), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Dropout(), nn.Linear(256, 10),
+    ).eval()  # fmt: skip
+    images = Images(count, side)
+    x: Any = DataLoader(images, 32, shuffle=True)
+    if not by_loader:
+        x = torch.stack([images[number] for number in range(count)])
+
+    def distil(x: Any, steps: int) -> object:
+        return pyro_opu.distill(network, x, num_steps=steps, seed=0, progress=False)
+
+    distil(torch.rand(64, 3, 32, 32), 1)
+    return peak_of(lambda: distil(x, steps))
 
 
 def in_a_process(module: str, *arguments: str) -> float:

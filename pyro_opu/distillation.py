@@ -28,7 +28,7 @@ from pyro_opu.teachers.held import held_draws
 from pyro_opu.teachers.own_rows import check_own_rows
 from pyro_opu.training import tuned
 from pyro_opu.training.arguments import checked_arguments
-from pyro_opu.training.batches import Batches
+from pyro_opu.training.batches import Batches, makes_again
 from pyro_opu.training.certify import certify
 from pyro_opu.training.choose import at_rest, check_start, choose_guide
 from pyro_opu.training.held_out import hold_out, label_rows
@@ -216,7 +216,16 @@ def distill(
             plan = AT_REST
             if not rests:
                 plan = plan_of(
-                    request, student, *losses, teacher, rest, judge, run.ranks, near, run.progress
+                    request,
+                    student,
+                    *losses,
+                    teacher,
+                    rest,
+                    judge,
+                    run.ranks,
+                    near,
+                    run.progress,
+                    makes_again(sampler, rest, run.device),
                 )
             asked = teacher.draws_apart if request.single_draw else teacher.draws
             ask = at_made_up_inputs(asked)

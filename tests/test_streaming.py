@@ -12,8 +12,10 @@ from quick_distill import killed, quick, same, truth
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
+from widest import Widest
 
 from pyro_opu.distributed import Ranks
+from pyro_opu.training.run import run_of
 from pyro_opu.transfer import HeldOut
 from pyro_opu.transfer import stream as streams
 from pyro_opu.transfer.stream import Passes, Stream, is_loader, row_keys
@@ -145,6 +147,23 @@ def test_row_keys_are_equal_for_equal_rows_only() -> None:
         assert len(keys.unique()) == len(x.to(kind).unique(dim=0))
         assert torch.equal(row_keys(x.to(kind)[7:9]), keys[7:9])
     assert len(torch.cat([row_keys(x), row_keys(x.flip(1))]).unique()) == 4000  # order counts
+
+
+def test_row_keys_take_less_than_the_rows() -> None:
+    x = torch.randn(2000, 500)
+    with Widest() as widest:
+        row_keys(x)
+    assert widest.bytes <= x.nbytes
+
+
+def test_a_window_is_joined_without_a_second_one(small_windows: None) -> None:
+    """What is joined leaves the list, and a run keeps no first window beside its own rows."""
+    parts = [torch.full((2, 3), float(k)) for k in range(4)]
+    whole = streams._concatenate(parts)
+    assert not parts and whole[:, 0].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    with run_of(None, loader(rows=100), seed=0) as run:
+        assert run.stream is not None and not len(run.stream.first)
+        assert len(run.inputs.tensor) == 42
 
 
 def test_the_first_window_is_no_larger_than_it_may_be(small_windows: None) -> None:

@@ -47,6 +47,8 @@ MOST_TOLD = 2**14
 #: independent, that of 89 draws; rows at which it is looked at; and classes, at most: of more a
 #: student learns a temperature.
 DEPENDENT, LOOKED, MOST_LOGITS = 0.15, 128, 128
+#: Numbers in all heads that are drawn (256 MB): 10,000 of 512 features and 13 classes.
+MOST_HEADS = 2**26
 #: Rounding of inputs to float32, in deviations, that a network in float32 is read in spite of; rows
 #: at which it is looked for.
 MOST_ROUNDING, ROUNDED = 1e-3, 2048
@@ -227,7 +229,7 @@ def _beginning(found: Recorded, plug_in: PlugIn, x: Tensor) -> Beginning:
             continue
         if plug_in.draws is None or uncertain(trunk, plug_in):
             return Beginning(trunk, head)
-        return _over_head(trunk, head, heads_of(read, plug_in.draws), x)
+        return _over_head(trunk, head, heads_of(read, plug_in.draws, len(head)), x)
     if x.ndim > 2 and not plug_in.deviations:  # its last layer bends, of images: its own answer
         classes = found.run(x[:2]).shape[1]
         centred = torch.eye(classes, classes + 1, device=x.device)
@@ -241,9 +243,11 @@ def _after_noise(found: Recorded, plug_in: PlugIn, x: Tensor) -> Beginning:
         head = None if trunk is None or uncertain(trunk, plug_in) else head_of(read)
         if head is not None:
             assert trunk is not None and plug_in.draws is not None
-            draws = heads_of(read, plug_in.draws)
-            known = draws + (head - draws.mean(0))
-            return _over_head(trunk.folded(x[:2]), head, known, x)
+            most = max(2, MOST_HEADS // head.numel())
+            some = {name: each[:most] for name, each in plug_in.draws.items()}
+            draws = heads_of(read, some, len(head))
+            draws += head - draws.mean(0)
+            return _over_head(trunk.folded(x[:2]), head, draws, x)
     raise NoBeginning("what it draws at random reaches every trunk of a linear head")
 
 
@@ -257,9 +261,9 @@ def _over_head(trunk: Recorded | None, head: Tensor, draws: Tensor, x: Tensor) -
         return Beginning(trunk, head, draws)
     x = x[evenly(len(x), LOOKED)]
     read = pad((x if trunk is None else trunk.run(x)).to(draws), (0, 1), value=1.0)
-    centred = draws - draws.mean(0)
-    alone = centred.square().mean(0) @ read.square().mT
-    together = (centred @ read.mT).square().mean(0)
+    mean, alone = draws.mean(0), draws.var(0, correction=0) @ read.square().mT
+    together = sum(((some - mean) @ read.mT).square().sum(0) for some in draws.split(LOOKED))
+    together = together / len(draws)
     off = (together / alone)[alone > 0].log().square().mean().sqrt()
     return Beginning(trunk, head, draws, independent=bool(off <= DEPENDENT))
 

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from pyro_opu.guides.recorded import Recorded, Step
+from pyro_opu.utils.chunks import joined_in_place
 
 __all__ = ["Head", "features", "head_of", "heads_of", "under_draws"]
 
 #: Products with weights; what they multiply may be the last hidden layer.
 _PRODUCTS = {"linear", "matmul", "mm", "addmm", "mv"}
-#: Draws of a head that are read at once.
-CHUNK = 256
+#: Draws of a head that are read at once, and numbers in what they make of the features.
+CHUNK, CHUNK_NUMBERS = 256, 2**22
 #: Features that are asked about at once.
 PROBES = 2**10
 #: Where a feature is asked about: at 1 the rounding of log probabilities, summed over 2,000
@@ -118,19 +119,23 @@ class Head:
         return torch.cat([*found, constant]).mT
 
 
-def heads_of(read: Head, draws: dict[str, Tensor]) -> Tensor:
+def heads_of(read: Head, draws: dict[str, Tensor], classes: int) -> Tensor:
     """The head under draws of the weights ``(S, C, F + 1)``."""
-    return under_draws(read, draws, Head.probed)
+    return under_draws(read, draws, Head.probed, min(PROBES, read.size) * max(classes, read.size))
 
 
-def under_draws(read: Head, draws: dict[str, Tensor], ask: Callable[[Head], Tensor]) -> Tensor:
-    """What is asked of the head under each draw of the weights ``(S, ...)``."""
+def under_draws(
+    read: Head, draws: dict[str, Tensor], ask: Callable[[Head], Tensor], numbers: int
+) -> Tensor:
+    """What is asked of the head under each draw of the weights ``(S, ...)``, of so many numbers."""
 
     def under(weights: dict[str, Tensor]) -> Tensor:
         return ask(replace(read, found=read.found.under(weights)))
 
-    found: Tensor = torch.func.vmap(under, chunk_size=CHUNK)(draws)
-    return found
+    count = len(next(iter(draws.values())))
+    size = min(CHUNK, max(1, CHUNK_NUMBERS // numbers))
+    blocks = ({k: v[i : i + size] for k, v in draws.items()} for i in range(0, count, size))
+    return joined_in_place(map(torch.func.vmap(under), blocks), count)
 
 
 def head_of(read: Head) -> Tensor | None:

@@ -59,4 +59,4 @@ def find_affine_head(plug_ins: Sequence[PlugIn], x: Tensor, parts: Sequence[Part
 
 
 def _under_draws(read: Head, draws: dict[str, Tensor], columns: Tensor) -> Tensor:
-    return under_draws(read, draws, lambda head: head.answer(columns))
+    return under_draws(read, draws, lambda head: head.answer(columns), columns.numel())

@@ -21,6 +21,8 @@ from pyro_opu.guides.plug_in import MANY, NetworkTrunk, linear, tempering
 
 __all__ = ["TRUNKS", "MomentsTrunk", "ProcessTrunk", "TemperedTrunk"]
 
+#: Draws of heads in float64 at once.
+AT_ONCE = 64
 #: Inputs by which g begins.
 TELLING = 128
 
@@ -308,10 +310,15 @@ class TemperedTrunk(NetworkTrunk):
 
     def _take_average(self, heads: Tensor) -> None:
         """The covariance of draws ``(S, C, F + 1)`` averaged over C: directions, and a diagonal."""
-        heads = self._standardised(heads)
-        heads = heads - heads.mean(1, keepdim=True)  # which all classes share
-        centred = (heads - heads.mean(0)).flatten(0, 1)
-        covariance = centred.mT @ centred / ((len(heads) - 1) * heads.shape[1])
+
+        def apart(heads: Tensor) -> Tensor:
+            found = self._standardised(heads)
+            return found - found.mean(1, keepdim=True)  # which all classes share
+
+        mean = apart(heads.mean(0, keepdim=True, dtype=torch.float64))
+        centred = ((apart(some) - mean).flatten(0, 1) for some in heads.split(AT_ONCE))
+        covariance = sum((each.mT @ each for each in centred), torch.zeros(()))
+        covariance = covariance / ((len(heads) - 1) * heads.shape[1])
         values, directions = torch.linalg.eigh(covariance)
         factor = (values.clamp_min(0).sqrt() * directions).mT.flip(0)[: len(self.factor)]
         self.factor.copy_(factor[:, None])

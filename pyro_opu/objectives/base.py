@@ -37,7 +37,7 @@ class Objective(nn.Module):
         most_draws: Most draws of the teacher per input and step of the warm start, where the loss
             costs more than cheap draws do.
         sufficient: Whether :meth:`statistics` are a few numbers per input, whatever the number of
-            draws.
+            draws, and beside the answer all that the loss reads.
         pools_draws: Whether a pool may hold the draws themselves, which come again then.
         scratch: How the loss is stepped without a warm start.
         kept: Numbers that they hold for each that a draw says.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -15,12 +16,25 @@ from pyro_opu.distributed import ALONE, Ranks
 from pyro_opu.guides.base import in_dtype_of
 from pyro_opu.guides.plug_in import NetworkTrunk
 from pyro_opu.objectives import Objective
+from pyro_opu.rng import fold_in, seeded
 from pyro_opu.training import tuned
 from pyro_opu.training.clock import Countdown
 from pyro_opu.training.console import tracked
 from pyro_opu.training.plan import Plan
+from pyro_opu.transfer import TransferPolicy
+from pyro_opu.utils.chunks import joined, joined_in_place
 
-__all__ = ["READ", "Batches", "Pool", "Sampler", "labelled", "read_once"]
+__all__ = [
+    "READ",
+    "Batches",
+    "Pool",
+    "Recipe",
+    "Remade",
+    "Sampler",
+    "labelled",
+    "makes_again",
+    "read_once",
+]
 
 
 class Sampler(Protocol):
@@ -59,6 +73,16 @@ class Batches:
     def batch(self, num_draws: int) -> tuple[Tensor, Tensor]:
         """Inputs ``(N, ...)`` and the teacher's draws ``(S, N, ...)`` there."""
         x = self.policy.sample(self.share)
+        return x.to(self.device), self._draws(x, num_draws)
+
+    def labels(self, num_draws: int, objective: Objective) -> tuple[Tensor, dict[str, Tensor]]:
+        """Inputs, and what a loss reads of the draws there: of a few numbers, block by block."""
+        x = self.policy.sample(self.share)
+        blocks = x.split(self.plan.step_block or len(x)) if objective.sufficient else [x]
+        found = [objective.statistics(self._draws(block, num_draws)) for block in blocks]
+        return x.to(self.device), {k: joined([each[k] for each in found], 0) for k in found[0]}
+
+    def _draws(self, x: Tensor, num_draws: int) -> Tensor:
         if num_draws == self.max_draws:  # all of them, without noise
             draws = self.ask(x, num_draws)
         elif tuned.DRAW_BLOCKS * num_draws <= self.plan.warm_draws:  # as cheap as one call
@@ -68,7 +92,7 @@ class Batches:
             draws = torch.cat([b[i] for i, b in enumerate(each.chunk(tuned.DRAW_BLOCKS, 2))], 1)
         else:
             draws = torch.cat([self.ask(b, num_draws) for b in x.chunk(tuned.DRAW_BLOCKS)], 1)
-        return x.to(self.device), draws.to(self.device, torch.float32)
+        return draws.to(self.device, torch.float32)
 
 
 #: Among the statistics of a pool: what a guide reads in the place of the inputs.
@@ -107,16 +131,84 @@ class Pool:
         statistics = {name: each.index_select(0, rows) for name, each in self.statistics.items()}
         return self.x.index_select(0, rows), statistics
 
+    def parts(self) -> Iterator[Tensor]:
+        """All inputs, some at a time."""
+        return iter(self.x.split(tuned.ROWS))
 
-def joined_in_place(parts: Iterator[Tensor], rows: int) -> Tensor:
-    """Parts of so many rows in all, of which two are never held."""
-    whole, done = torch.empty(0), 0
-    for part in parts:
-        if not done:
-            whole = part.new_empty(rows, *part.shape[1:])
-        whole[done : done + len(part)] = part
-        done += len(part)
-    return whole
+
+@dataclass(frozen=True)
+class Recipe:
+    """Makes so many ``rows`` of a policy by number, each time the same: every number has a seed."""
+
+    policy: Sampler
+    rows: int
+    seed: int
+    device: torch.device
+
+    def make(self, numbers: Sequence[int] | Tensor) -> Tensor:
+        """The inputs of these numbers, one after another."""
+        return joined_in_place(map(self._one, numbers), len(numbers) * self.rows)
+
+    def _one(self, number: int | Tensor) -> Tensor:
+        with seeded(fold_in(self.seed, int(number))):
+            return self.policy.sample(self.rows).to(self.device)
+
+
+def makes_again(policy: Sampler, x: Tensor, device: torch.device) -> bool:
+    """Whether a policy of wide inputs gives the same twice by one seed, unlike a stream.
+
+    A GPU has room for a pool that is held, and records steps of such alone.
+    """
+    wide = math.prod(x.shape[1:]) > tuned.WIDE and device.type == "cpu"
+    if not wide or not isinstance(policy, TransferPolicy):
+        return False
+    recipe = Recipe(policy, 2, 0, device)
+    return torch.equal(*recipe.make([0, 0]).chunk(2))
+
+
+@dataclass
+class Remade(Pool):
+    """A pool that holds the inputs of a few batches, ``x``, and makes all others again.
+
+    A batch is of other parts every time, since students that meet the same 256 inputs together
+    again and again end with 1.7 times the KL.
+    """
+
+    recipe: Recipe = field(kw_only=True)
+    #: Parts in all, in a batch, and in what is held at once.
+    count: int = field(kw_only=True)
+    in_batch: int = field(kw_only=True)
+    at_once: int = field(kw_only=True)
+    #: Whether a loss reads inputs that the guide does not.
+    is_read: bool = field(default=True, kw_only=True)
+    _held: tuple[int, int] = field(default=(-1, -1), init=False)
+
+    def batch(self, count: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """The next inputs, and their labels; ``count`` is that of ``in_batch`` parts."""
+        turn, number = divmod(self.taken, self.count // self.in_batch)
+        held, number = divmod(number, self.at_once // self.in_batch)
+        self.taken += 1
+        if self._held != (turn, held):
+            self._held = turn, held
+            self._hold(turn, held * self.at_once)
+        rows, mixed = self._order[1][:, number * count : (number + 1) * count]
+        statistics = {name: each.index_select(0, rows) for name, each in self.statistics.items()}
+        return self.x.index_select(0, mixed) if self.is_read else self.x, statistics
+
+    def _hold(self, turn: int, first: int) -> None:
+        """Make some parts of this turn, and mix their inputs."""
+        generator = torch.Generator().manual_seed(turn)
+        picked = torch.randperm(self.count, generator=generator)[first : first + self.at_once]
+        rows = (picked[:, None] * self.recipe.rows + torch.arange(self.recipe.rows)).flatten()
+        mixed = torch.randperm(len(rows), generator=generator)
+        self._order = turn, torch.stack([rows[mixed], mixed]).to(self.x.device)
+        if self.is_read:
+            self.x = self.x[:0].clone()  # what was held goes before the next comes
+            self.x = self.recipe.make(picked)
+
+    def parts(self) -> Iterator[Tensor]:
+        """All inputs, some at a time."""
+        return map(self.recipe.make, torch.arange(self.count).split(self.in_batch))
 
 
 @torch.no_grad()
@@ -133,21 +225,41 @@ def labelled(
     """
     plan, share = batches.plan, batches.share
     times = max(1, plan.labelled // share)
-    # A stream moves on from call to call, so inputs are asked for as a run would ask.
-    x = joined_in_place((batches.policy.sample(share) for _ in range(times)), times * share)
+    parts: Iterable[Tensor]
+    if plan.remade:
+        in_batch = next(n for n in (16, 8, 4, 2, 1) if n == 1 or share % (32 * n) == 0)
+        recipe = Recipe(
+            batches.policy, share // in_batch, int(torch.randint(2**62, ())), batches.device
+        )
+        numbers = torch.arange(times * in_batch).split(in_batch)
+        x, parts = recipe.make([0])[:0].clone(), map(recipe.make, numbers)
+    else:
+        # A stream moves on from call to call, so inputs are asked for as a run would ask.
+        x = joined_in_place((batches.policy.sample(share) for _ in range(times)), times * share)
+        parts = [x]
     found: list[dict[str, Tensor]] = []
     done = 0
-    blocks = ((len(block), block) for block in x.split(plan.label_block))
-    for block in tracked(blocks, "labelling", len(x), progress):
+    blocks = ((len(block), block) for part in parts for block in part.split(plan.label_block))
+    for block in tracked(blocks, "labelling", times * share, progress):
         draws = batches.ask(block, plan.label_draws).to(batches.device, torch.float32)
         found.append(objective.statistics(draws))
         done += len(block)
         if countdown is not None and countdown.over and done >= 2 * plan.batch_size:
             break
-    x = x[:done]
     statistics = {name: torch.cat([each[name] for each in found]) for name in found[0]}
     taken = objective.batches(steps)
-    return Pool(x.to(batches.device), statistics, taken)
+    if plan.remade:
+        held = max(1, tuned.HELD_NUMBERS // (share * x.shape[1:].numel()))
+        return Remade(
+            x,
+            statistics,
+            taken,
+            recipe=recipe,
+            count=done // share * in_batch,
+            in_batch=in_batch,
+            at_once=held * in_batch,
+        )
+    return Pool(x[:done].to(batches.device), statistics, taken)
 
 
 class AfterMoments(nn.Module):
@@ -164,17 +276,21 @@ class AfterMoments(nn.Module):
 
 
 @torch.no_grad()
-def read_once(guide: nn.Module, pool: Pool) -> tuple[nn.Module, Pool]:
+def read_once(
+    guide: nn.Module, pool: Pool, objective: Objective | None = None
+) -> tuple[nn.Module, Pool]:
     """The guide and its inputs where what its trunk reads of them stays, as moments of logits do.
 
     It then has its own weights, and the pool keeps what it reads as :data:`READ`. A critic, and a
-    loss of the user's, read the inputs themselves.
+    loss of the user's, read the inputs themselves; for one that is ``sufficient`` none are remade.
     """
     trunk = getattr(guide, "trunk", None)
     if not (isinstance(trunk, NetworkTrunk) and trunk.stays):
         return guide, pool
     reads: Any = trunk.moments_at
-    moments = torch.cat([reads(in_dtype_of(guide, some)) for some in pool.x.split(tuned.ROWS)])
+    moments = torch.cat([reads(in_dtype_of(guide, some)) for some in pool.parts()])
+    if isinstance(pool, Remade):
+        pool = replace(pool, is_read=objective is None or not objective.sufficient)
     rest = copy.copy(guide)
     rest._modules = {**guide._modules, "trunk": AfterMoments(trunk)}
     return rest, replace(pool, statistics={**pool.statistics, READ: moments})

@@ -103,13 +103,12 @@ def distillation_phase(
     descent = partial(Descent, ranks=batches.ranks, weight=weight)
     reader = guide
     if pool is not None:
-        reader, pool = read_once(guide, pool)
+        reader, pool = read_once(guide, pool, objective)
 
     def labelled_batch(rows: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
         if pool is not None:
             return pool.batch(batches.share) if rows is None else pool.at(rows)
-        x, draws = batches.batch(num_draws)
-        return x, objective.statistics(draws)
+        return batches.labels(num_draws, objective)
 
     def answered(x: Tensor, statistics: dict[str, Tensor]) -> Any:
         return student_at(reader, statistics.pop(READ, x))

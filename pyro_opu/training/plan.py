@@ -74,6 +74,7 @@ class Facts:
         begins_near: Posterior draws whose mean errs as the student's does before the first step; 0
             where it is not asked, as of one with :attr:`one_logit`.
         one_logit: Whether it begins with what one normal logit averages to, which is exact.
+        remakes: Whether its inputs are wide and can be made again, so that none need be held.
     """
 
     rows: int
@@ -86,6 +87,7 @@ class Facts:
     pass_cost: int = 0
     begins_near: float = 0.0
     one_logit: bool = False
+    remakes: bool = False
 
     @classmethod
     def of(
@@ -96,6 +98,7 @@ class Facts:
         x: Tensor,
         held_out: Judge,
         begins_near: float | None = None,
+        remakes: bool = False,
     ) -> Facts:
         """Measure what a plan of this request rests on, and what is not known of it yet."""
         matrices = (p.flatten(1).shape for p in guide.parameters() if p.ndim > 1)
@@ -117,6 +120,7 @@ class Facts:
             pass_cost=pass_operations(guide, held_out.x) if large else 0,
             begins_near=begins_near if near else 0.0,
             one_logit=known,
+            remakes=remakes,
         )
 
     @property
@@ -127,6 +131,13 @@ class Facts:
             Yang et al. (2021), Tensor Programs V, table 3: Adam's rate falls as one over the width.
         """
         return tuned.RATE * min(1.0, tuned.NARROW / max(1, self.width))
+
+    @property
+    def largest_batch(self) -> int:
+        """Most inputs in a batch, by memory."""
+        by_outputs = tuned.OUTPUTS_OF_BATCH // self.num_outputs
+        most = min(tuned.INPUTS_OF_BATCH // max(1, self.columns), by_outputs)
+        return max(tuned.LEAST_BATCH, most)
 
     def draws_of_step(self, batch_size: int, most: int | None = None) -> tuple[int, int]:
         """Draws per input in a step of the warm start, at most ``most``, and of the objective."""
@@ -166,9 +177,12 @@ class Facts:
         kept = outputs * draws if objective.pools_draws else outputs * objective.kept + 2
         fixed = fixed or objective.pools_draws
         most = tuned.MOST_LABELS // tuned.FEWEST_DRAWS // outputs
-        inputs = min(wanted, tuned.POOL_NUMBERS // (self.columns + kept), most)
+        columns = 0 if self.remakes else self.columns
+        inputs = min(wanted, tuned.POOL_NUMBERS // (columns + kept), most)
         readable = objective.sufficient or objective.pools_draws
         if not readable or not inputs or inputs < min(tuned.FEWEST, wanted):
+            return 0, 0, 0
+        if inputs < tuned.FEWEST and inputs * columns > tuned.HELD_NUMBERS:
             return 0, 0, 0
         if not fixed and cost is not None:
             whole = inputs * share
@@ -183,7 +197,15 @@ class Facts:
             draws = min(most_draws, max(tuned.FEWEST_DRAWS, each))
         block = max(tuned.BLOCK, inputs // tuned.MOST_BLOCKS)
         block = (tuned.HELD_BLOCK if draws == self.max_draws else block) // share
-        return inputs, draws, min(block, max(1, tuned.BLOCK_NUMBERS // (draws * outputs)))
+        return inputs, draws, min(block, self.rows_at_once(draws))
+
+    def rows_at_once(self, draws: int) -> int:
+        """Inputs in a block with so many draws at each, by memory."""
+        return max(1, tuned.BLOCK_NUMBERS // max(draws * self.num_outputs, self.columns))
+
+    def is_remade(self, inputs: int) -> bool:
+        """Whether so many inputs are made again, batch by batch, rather than held."""
+        return self.remakes and inputs * self.columns > tuned.HELD_NUMBERS
 
 
 @dataclass(frozen=True)
@@ -197,6 +219,8 @@ class Plan:
         learning_rate: At the top of the first phase's schedule.
         labelled, label_draws, label_block: Inputs of a rank that are labelled once, 0 where batches
             are labelled as they come; draws at each; inputs that share draws.
+        remade, step_block: Whether these inputs are made again, batch by batch, rather than held;
+            inputs of a batch whose draws are held at once, where the loss keeps none.
         calibration: Numbers in the draws that calibrate.
         follows: Whether the student begins at an earlier one.
         after: Seconds that come after the steps, where seconds are given.
@@ -212,6 +236,8 @@ class Plan:
     labelled: int = 0
     label_draws: int = 0
     label_block: int = 0
+    remade: bool = False
+    step_block: int = 0
     calibration: int = 0
     follows: bool = False
     after: float = 0.0
@@ -259,6 +285,8 @@ class Plan:
         batch_size = training.batch_size or round(
             scratch.batch * (tuned.LARGE_BATCH if large else tuned.BATCH)
         )
+        if not training.batch_size:
+            batch_size = min(batch_size, facts.largest_batch)
         if request.single_draw:
             batch_size, given = -(-batch_size // 2), 2
         if given is None:
@@ -320,6 +348,8 @@ class Plan:
             -(-labelled // ranks),  # they share the labels, too
             label_draws,
             block,
+            facts.is_remade(labelled),
+            facts.rows_at_once(warm_draws),
             calibration,
             request.follows,
             after,
@@ -341,6 +371,7 @@ def plan_of(
     ranks: Ranks = ALONE,
     begins_near: float | None = None,
     progress: bool = False,
+    remakes: bool = False,
 ) -> Plan:
     """Measure what a :class:`Plan` rests on, and make it.
 
@@ -353,9 +384,10 @@ def plan_of(
         ranks: The ranks of the run.
         begins_near: What :class:`Facts` calls so, where it is known.
         progress: Whether to say how long it will take, where that is long.
+        remakes: What :class:`Facts` calls so.
     """
     # What rank 0 measures: machines may differ in what they count.
-    facts = ranks.broadcast(Facts.of(request, guide, teacher, x, held_out, begins_near))
+    facts = ranks.broadcast(Facts.of(request, guide, teacher, x, held_out, begins_near, remakes))
     first = closed_form if request.training.warm_start else objective
     clock = request.clock
 

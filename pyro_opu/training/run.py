@@ -122,7 +122,8 @@ def as_transfer_inputs(
     """The transfer inputs, and a loader's stream, of which they are the first window."""
     if is_loader(x):
         stream = Stream(x, fold_in(seed, 0), ranks)
-        return Inputs(check_inputs(stream.first), stream.form), stream
+        first, stream.first = stream.first, torch.empty(0)  # the run has copies of its rows
+        return Inputs(check_inputs(first), stream.form), stream
     inputs = inputs_of(x, source)
     found = inputs.like(inputs)  # whose indices are those that are seen in it
     return Inputs(found.tensor.detach(), found.form), None

@@ -54,6 +54,9 @@ FEWEST_STEPS = 50
 #: Inputs in a batch, and in one of a student of more than `MANY` weights: that of MC dropout on
 #: MNIST, 478,000 weights, is then left with two thirds of the KL.
 BATCH, LARGE_BATCH, MANY = 2**8, 2**10, 2**18
+#: Numbers in the inputs of a batch (64 MB), and in one draw at all of them, which a student makes
+#: some ten tensors of.
+INPUTS_OF_BATCH, OUTPUTS_OF_BATCH = 2**24, 2**22
 #: Adam's rate for layers of up to so many units. Students of MC dropout on MNIST, 512 units, are
 #: left with 1.6 times the KL by this rate as by half of it or a fifth; at 256 units digits are
 #: better off with half of it and Spambase with all of it.
@@ -86,6 +89,9 @@ EAGER = 3
 #: with 1.5 times the KL. One of fewer inputs than `FEWEST` is learnt by heart, so batches are then
 #: labelled as they come.
 POOL_NUMBERS, FEWEST = 2**28, 2**13
+#: Inputs of more numbers are wide: a pool of more numbers than so many (64 MB) does not hold these,
+#: but makes them again batch by batch, in 20 to 25 ms for 256 of 10,000 columns or 3 x 32 x 32.
+WIDE, HELD_NUMBERS = 2**10, 2**24
 #: Operations to label a pool, and numbers in all draws of its labels, where there are more than
 #: `FEWEST_DRAWS` per input: up to ten seconds of one core. The luck of few draws is noise in steps.
 OPERATIONS, LABELS, FEWEST_DRAWS = 2**38, 2**27, 32

@@ -27,8 +27,8 @@ __all__ = [
     "Stretch",
 ]
 
-#: Rows whose neighbours are found: 2^22 distances.
-MOST_NEAR = 2**11
+#: Rows whose neighbours are found, 2^22 distances, and numbers in them, 64 MB.
+MOST_NEAR, NEAR_NUMBERS = 2**11, 2**24
 
 
 @dataclass(frozen=True)
@@ -112,9 +112,10 @@ class Differences(TransferPolicy):
         positive_int("neighbours", self.neighbours)
 
     def _statistics(self, x: Tensor) -> dict[str, Tensor]:
-        picked = torch.linspace(0, len(x) - 1, min(len(x), MOST_NEAR), device=x.device).long()
+        most = min(len(x), MOST_NEAR, max(2, NEAR_NUMBERS // x[0].numel()))
+        picked = torch.linspace(0, len(x) - 1, most, device=x.device).long()
         rows = x[picked].reshape(len(picked), -1).float()
-        rows = rows / rows.std(0, correction=0).clamp_min(torch.finfo(rows.dtype).tiny)
+        rows /= rows.std(0, correction=0).clamp_min(torch.finfo(rows.dtype).tiny)
         apart = torch.cdist(rows, rows).fill_diagonal_(torch.inf)
         near = apart.topk(min(self.neighbours, max(1, len(rows) - 1)), largest=False).indices
         return {"x": x, "picked": picked, "near": picked[near]}

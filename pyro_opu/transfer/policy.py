@@ -197,4 +197,6 @@ class Mixture(TransferPolicy):
         counts = split_count(n, [weight for weight, _ in self.components])
         parts = zip(self.components, counts, strict=True)
         drawn = [policy.sample(count) for (_, policy), count in parts if count]
-        return in_random_order(torch.cat(drawn))
+        whole = torch.cat(drawn)
+        del drawn  # a third copy beside the two of the next line
+        return in_random_order(whole)

@@ -14,11 +14,14 @@ from pyro_opu.distributed import ALONE, Ranks
 from pyro_opu.inputs import PLAIN, Form, form_of
 from pyro_opu.rng import RandomStream
 from pyro_opu.transfer.policy import TransferPolicy
+from pyro_opu.utils.chunks import joined_in_place
 
 __all__ = ["Passes", "Stream", "is_loader"]
 
 #: Numbers in a window, and its least and most rows.
 WINDOW_NUMBERS, LEAST_ROWS, MOST_ROWS = 2**24, 256, 2**14
+#: Rows whose hashes are found at once.
+KEYS_AT_ONCE = 64
 #: Rows of a pass that are looked at for indices, at most.
 INDEXED_ROWS = 2**22
 
@@ -223,10 +226,12 @@ class Stream:
 def row_keys(x: Tensor) -> Tensor:
     """Hash every row, ``(N,)``."""
     kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    words = x.detach().flatten(1).contiguous().view(kinds[x.element_size()]).long()
+    words = x.detach().flatten(1).contiguous().view(kinds[x.element_size()])
     generator = torch.Generator().manual_seed(0)
     odd = 2 * torch.randint(-(2**61), 2**61, words.shape[1:], generator=generator) + 1
-    return (words * odd.to(x.device)).sum(1)  # modulo 2^64, in any order the same
+    odd = odd.to(x.device)
+    # Modulo 2^64, in any order the same; few at a time, as they are twice as large.
+    return torch.cat([(some * odd).sum(1) for some in words.split(KEYS_AT_ONCE)])
 
 
 def _inputs_of(batch: object) -> Any:
@@ -242,11 +247,14 @@ def _inputs_of(batch: object) -> Any:
 
 
 def _concatenate(parts: list[Tensor]) -> Tensor:
-    """Concatenate rows, which must have one shape."""
+    """One tensor of rows, which must have one shape; they are taken out of the list meanwhile."""
     shapes = {tuple(part.shape[1:]) for part in parts}
     if len(shapes) > 1:
         raise ArgumentError(
             "`x` must be a loader whose inputs all have one shape; got "
             f"{sorted(shapes)}. Resize or pad them in its collate_fn."
         )
-    return torch.cat(parts)
+    if len({part.dtype for part in parts}) > 1:
+        return torch.cat(parts)
+    rows = sum(map(len, parts))
+    return joined_in_place((parts.pop(0) for _ in range(len(parts))), rows)

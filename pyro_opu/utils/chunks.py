@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
 import torch
@@ -65,6 +65,17 @@ def spread_rows(x: Tensor, most: int) -> Tensor:
 def some_rows(x: Tensor, rows: int) -> Tensor:
     """The first rows of ``x``, repeated where it has fewer."""
     return x[torch.arange(rows, device=x.device) % len(x)]
+
+
+def joined_in_place(parts: Iterable[Tensor], rows: int) -> Tensor:
+    """Parts of so many rows in all, of which two are never held."""
+    whole, done = torch.empty(0), 0
+    for part in parts:
+        if not done:
+            whole = part.new_empty(rows, *part.shape[1:])
+        whole[done : done + len(part)] = part
+        done += len(part)
+    return whole
 
 
 def joined(parts: Sequence[Tensor], dim: int) -> Tensor:

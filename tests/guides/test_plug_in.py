@@ -16,6 +16,7 @@ from pyro.infer import Predictive
 from pyro.nn import PyroModule, PyroSample
 from torch import Tensor, nn
 from torch.nn import functional as F
+from widest import Widest
 
 import pyro_opu
 from pyro_opu import OnePassPredictive, as_teacher
@@ -215,6 +216,16 @@ def test_dropout_before_the_head_is_told_by_moments_of_its_logits(classes):
     again = PredictiveGuide.from_config(copy.deepcopy(guide.config))
     again.load_state_dict(guide.state_dict())
     assert torch.equal(again(X).log_alpha, guide(X).log_alpha)
+
+
+def test_heads_of_a_thousand_classes_are_few_and_read_some_at_a_time(monkeypatch):
+    """All 10,000 of them would be 6 GB, and 256 at once half a gigabyte."""
+    monkeypatch.setattr(beginning, "MOST_HEADS", 2**20)
+    torch.manual_seed(0)
+    with Widest() as widest:
+        _, start = begun(Thinned(1000).eval(), X[:8])
+    assert start.draws.shape == (2**20 // 151_000, 1000, 151)
+    assert widest.bytes <= 4 * 2**23
 
 
 def test_dropout_that_reaches_the_features_is_learnt():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -14,15 +15,18 @@ from quick_distill import C, inputs, quick, teacher, truth
 from torch import Tensor, nn
 
 import pyro_opu
-from pyro_opu import MomentMatching, PredictiveGuide
+from pyro_opu import EnergyDistance, MomentMatching, PredictiveGuide
 from pyro_opu.objectives import CrossEntropy
 from pyro_opu.objectives.moments import gini_parts
 from pyro_opu.objectives.normal import NormalMoments
-from pyro_opu.training.batches import Batches, labelled
+from pyro_opu.training import tuned
+from pyro_opu.training.batches import Batches, Recipe, Remade, labelled, makes_again
 from pyro_opu.training.descent import Descent, settling
 from pyro_opu.training.fit import KeepBest, Phase, fit
-from pyro_opu.training.plan import Plan, trial
-from pyro_opu.transfer import HeldOut
+from pyro_opu.training.plan import Facts, Plan, trial
+from pyro_opu.training.tuned import HELD_NUMBERS, POOL_NUMBERS
+from pyro_opu.transfer import HeldOut, Jitter, TransferPolicy
+from pyro_opu.transfer.stream import Stream
 
 pytestmark = pytest.mark.usefixtures("brief")
 
@@ -56,6 +60,122 @@ def test_batches_go_through_all_inputs_in_another_order_each_time() -> None:
     again = labelled(batches(draws, 64, 5, 64), CrossEntropy(), steps=9)
     again.x = torch.arange(64.0)[:, None]
     assert torch.equal(again.batch(8)[0].flatten(), times[1][8:16])
+
+
+def answered(x: Tensor, count: int) -> Tensor:
+    """The same draw again and again, another at every input."""
+    return x[:, :2].softmax(-1).expand(count, -1, -1)
+
+
+def wide(*labels: int, rows: int = 8) -> Batches:
+    """Batches of inputs that none of x is."""
+    plan = Plan(10, 0, rows, 12, 12, 1e-3, 5, *labels)
+    return Batches(answered, Jitter().fit(torch.randn(50, 6)), plan, inputs().device)
+
+
+@pytest.mark.parametrize("held", [1, 2, 10])
+def test_inputs_that_are_made_again_are_those_that_were_labelled(
+    held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In parts of 32, of which other ones come together in every turn."""
+    monkeypatch.setattr(tuned, "HELD_NUMBERS", held * 64 * 6)
+    pool = labelled(wide(320, 5, 24, True, rows=64), CrossEntropy())
+    assert isinstance(pool, Remade) and pool.x.numel() == 0 and len(pool.statistics["mean"]) == 320
+    turns, together = [], []
+    for _ in range(3):
+        batches = [pool.batch(64) for _ in range(5)]
+        assert len(pool.x) <= held * 64
+        for x, statistics in batches:
+            torch.testing.assert_close(statistics["mean"], answered(x, 1)[0])
+        turns.append(torch.cat([x for x, _ in batches]))
+        together.append({frozenset(x[:, 0].tolist()) for x, _ in batches})
+    assert all(torch.equal(each.sort(0).values, turns[0].sort(0).values) for each in turns)
+    assert not torch.equal(turns[0], turns[1]) and len(turns[0].unique(dim=0)) == 320
+    assert together[0] != together[1]
+    again = labelled(wide(320, 5, 24, True, rows=64), CrossEntropy(), steps=9)
+    assert again.taken == 9
+
+
+def test_a_plan_holds_inputs_unless_they_are_wide_and_many() -> None:
+    few = HELD_NUMBERS // 10_000
+    facts = Facts(4, 10_000, 3, remakes=True)
+    assert not facts.is_remade(few) and facts.is_remade(few + 1)
+    assert not replace(facts, remakes=False).is_remade(2**20)
+    assert facts.labels(MomentMatching(), 2**16, 32, False)[0] == 2**16
+    held = replace(facts, remakes=False).labels(MomentMatching(), 2**16, 32, False)[0]
+    assert held * 10_000 <= POOL_NUMBERS
+
+
+def test_what_is_not_the_same_twice_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True)
+    class Counts(TransferPolicy):
+        times: list[int] = field(default_factory=list)
+
+        def _draw(self, n: int) -> Tensor:
+            self.times.append(n)
+            return self._rows(n) + len(self.times)
+
+    monkeypatch.setattr(tuned, "WIDE", 5)
+    x, cpu = torch.randn(9, 6), torch.device("cpu")
+    assert makes_again(HeldOut().fit(x), x, cpu) and not makes_again(Counts().fit(x), x, cpu)
+    assert not makes_again(HeldOut().fit(x), x, torch.device("cuda"))
+    assert not makes_again(HeldOut().fit(x), x[:, :5], cpu)
+    assert not makes_again(Stream([x], 0), x, cpu)
+
+
+@pytest.mark.parametrize("guide", [None, "network"])
+def test_a_student_of_inputs_that_are_made_again(
+    guide: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds few of them, and learns as well; one that reads moments needs them but once."""
+    torch.manual_seed(0)
+    x, weight = torch.randn(300, 6), torch.randn(40, 6, 3)
+
+    def probs(x: Tensor) -> Tensor:
+        return (x @ weight).softmax(-1)
+
+    made: list[int] = []
+    make = Recipe._one
+    monkeypatch.setattr(Recipe, "_one", lambda self, n: made.append(int(n)) or make(self, n))
+
+    def taught() -> pyro_opu.OnePassPredictive:
+        made.clear()
+        return pyro_opu.distill(probs, x, guide=guide, num_steps=60, seed=0, progress=False)
+
+    held = taught()
+    assert not made
+    for name in ("WIDE", "HELD_NUMBERS"):
+        monkeypatch.setattr(tuned, name, 4)
+    fast = taught()
+    assert max(made) == 8 * 60 - 1 and len(made) // (8 * 60) == 2  # at labels, and steps or moments
+    again = taught()
+    assert torch.equal(fast.dirichlet(x).mean, again.dirichlet(x).mean)
+    assert fast.report["kl"] < 2 * held.report["kl"]  # seeds differ by a quarter
+
+
+def test_draws_of_a_batch_are_asked_block_by_block() -> None:
+    asked: list[int] = []
+
+    def ask(x: Tensor, count: int) -> Tensor:
+        asked.append(len(x))
+        return answered(x, count)
+
+    plan = replace(wide().plan, step_block=3)
+    batches = replace(wide(), ask=ask, plan=plan, max_draws=5)
+    x, statistics = batches.labels(5, CrossEntropy())
+    assert asked == [3, 3, 2]
+    torch.testing.assert_close(statistics["mean"], answered(x, 1)[0])
+    asked.clear()
+    assert batches.labels(5, EnergyDistance())[1]["draws"].shape[:2] == (8, 5)
+    assert asked == [8]  # it compares all pairs
+
+
+@pytest.mark.parametrize(("columns", "outputs", "most"), [(3 * 224**2, 2, 111), (9, 10_000, 419)])
+def test_batches_of_wide_inputs_and_of_many_classes_are_smaller(
+    columns: int, outputs: int, most: int
+) -> None:
+    assert Facts(4, columns, outputs).largest_batch == most
+    assert Facts(4, 3072, 100).largest_batch > 1024 and Facts(4, 10**9, 3).largest_batch == 32
 
 
 @pytest.mark.parametrize("objective", [MomentMatching(), CrossEntropy()])

@@ -8,6 +8,7 @@ import math
 import pytest
 import torch
 from posteriors import VECTOR_POLICIES, smooth_images
+from widest import Widest
 
 from pyro_opu.transfer import (
     Box,
@@ -293,6 +294,14 @@ def test_differences_of_few_rows_and_of_many(rows: int) -> None:
     drawn, near = policy.sample(50), policy.buffers["near"]
     assert drawn.shape == (50, 2, 3) and drawn.isfinite().all()
     assert near.shape == (min(rows, 2048), min(10, max(1, rows - 1)))
+
+
+def test_neighbours_of_wide_rows_are_sought_among_few() -> None:
+    x = torch.randn(40, 3, 224, 224)
+    with Widest() as widest:
+        policy = Differences().fit(torch.cat([x] * 3))
+    assert len(policy.buffers["near"]) == 111
+    assert widest.bytes < 2 * x.nbytes * 3
 
 
 def test_default_for_tables() -> None:
