@@ -6,8 +6,9 @@ It trains, saves, loads, compiles and exports without the model that it was reco
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -90,13 +91,17 @@ class Recorded:
         return self.rest(x, {}, len(x))
 
     def rest(self, x: Tensor | None, known: dict[int, Any], rows: int) -> Tensor:
-        """The answer where some steps' results are known, by the steps that it still needs."""
+        """The answer where some steps' results are known, by the steps that it still needs.
+
+        A result goes when the last step that reads it is done: nothing refers in a circle to what
+        a pass has made.
+        """
         results = dict(known)
         like = next(iter(known.values())) if x is None else x
 
         def read(value: dict[str, Any]) -> Any:
             if "step" in value:
-                return result(value["step"])
+                return results[value["step"]]
             if "weight" in value:
                 return self.weights[value["weight"]]
             if "rows" in value:
@@ -109,16 +114,37 @@ class Recorded:
                 raise LookupError("the rest of the network reads the inputs too")
             return x
 
-        def result(index: int) -> Any:
+        last = len(self.steps) - 1
+        for index in range(last + 1) if x is not None else self._needed(last, known):
             if index not in results:
                 step = self.steps[index].map(read)
                 results[index] = operation(step.name)(*step.args, **step.kwargs)
-            return results[index]
-
-        for index in range(len(self.steps) if x is not None else 0):
-            result(index)  # in order, so that a long network does not recurse
-        answer: Tensor = result(len(self.steps) - 1)
+                del step
+            for done in self._done_after[index]:
+                results.pop(done, None)
+        answer: Tensor = results[last]
         return answer
+
+    @cached_property
+    def _done_after(self) -> dict[int, list[int]]:
+        """By steps, those that no later one reads."""
+        done: dict[int, list[int]] = {}
+        seen: set[int] = set()
+        for index in reversed(range(len(self.steps))):
+            done[index] = [each for each in self.steps[index].inputs("step") if each not in seen]
+            seen.update(done[index])
+        return done
+
+    def _needed(self, step: int, known: Collection[int] = ()) -> list[int]:
+        """This step and all whose results it needs, in order, where some are known."""
+        needed: set[int] = set()
+        open_ones = [step]
+        while open_ones:
+            index = open_ones.pop()
+            if index not in needed and index not in known:
+                needed.add(index)
+                open_ones += self.steps[index].inputs("step")
+        return sorted(needed)
 
     def under(self, weights: Mapping[str, Tensor]) -> Recorded:
         """The same steps under other weights, where they are named."""
@@ -133,14 +159,7 @@ class Recorded:
 
     def until(self, step: int) -> Recorded:
         """The part that the result of this step needs, with its weights."""
-        needed: set[int] = set()
-        open_ones = [step]
-        while open_ones:
-            index = open_ones.pop()
-            if index not in needed:
-                needed.add(index)
-                open_ones += self.steps[index].inputs("step")
-        order = {old: new for new, old in enumerate(sorted(needed))}
+        order = {old: new for new, old in enumerate(self._needed(step))}
         steps = [
             self.steps[old].map(lambda v: {"step": order[v["step"]]} if "step" in v else v)
             for old in order

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
 import itertools
 import math
+import weakref
 
 import pyro
 import pyro.distributions as dist
@@ -216,6 +218,22 @@ def test_dropout_before_the_head_is_told_by_moments_of_its_logits(classes):
     again = PredictiveGuide.from_config(copy.deepcopy(guide.config))
     again.load_state_dict(guide.state_dict())
     assert torch.equal(again(X).log_alpha, guide(X).log_alpha)
+
+
+def test_a_pass_over_recorded_steps_leaves_nothing_behind():
+    """Neither its inputs nor its results wait for the garbage collector, which comes late."""
+    x = X.clone()
+    members = as_teacher([perceptron((6, 9, 3)) for _ in range(2)])
+    found = beginning.recorded(members.plug_ins(x)[0], x)
+    gone = weakref.ref(x)
+    gc.collect()
+    gc.disable()
+    try:
+        found.run(x)
+        del x
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_heads_of_a_thousand_classes_are_few_and_read_some_at_a_time(monkeypatch):
