@@ -15,7 +15,7 @@ __all__ = ["Head", "features", "head_of", "heads_of", "under_draws"]
 
 #: Products with weights; what they multiply may be the last hidden layer.
 _PRODUCTS = {"linear", "matmul", "mm", "addmm", "mv"}
-#: Draws of a head that are read at once, and numbers in what they make of the features.
+#: Draws of a head that are read at once, and numbers in features asked about and what draws make.
 CHUNK, CHUNK_NUMBERS = 256, 2**22
 #: Features that are asked about at once.
 PROBES = 2**10
@@ -112,16 +112,17 @@ class Head:
         """The head by asking at no feature and at every feature alone: right if it is linear."""
         like = self.rows[0]
         constant, found = self.logits(like.new_zeros(1, self.size)), []
-        for start in range(0, self.size, PROBES):
-            count = min(PROBES, self.size - start)
+        most = min(PROBES, max(1, CHUNK_NUMBERS // self.size))
+        for start in range(0, self.size, most):
+            count = min(most, self.size - start)
             probes = FAR * torch.eye(count, self.size, dtype=like.dtype, device=like.device)
             found.append((self.logits(probes.roll(start, 1)) - constant) / FAR)
         return torch.cat([*found, constant]).mT
 
 
-def heads_of(read: Head, draws: dict[str, Tensor], classes: int) -> Tensor:
-    """The head under draws of the weights ``(S, C, F + 1)``."""
-    return under_draws(read, draws, Head.probed, min(PROBES, read.size) * max(classes, read.size))
+def heads_of(read: Head, draws: dict[str, Tensor], width: int) -> Tensor:
+    """The head under draws of the weights ``(S, C, F + 1)``; a draw makes so many of a row."""
+    return under_draws(read, draws, Head.probed, min(PROBES, read.size) * width)
 
 
 def under_draws(
