@@ -288,9 +288,12 @@ def read_once(
     if not (isinstance(trunk, NetworkTrunk) and trunk.stays):
         return guide, pool
     reads: Any = trunk.moments_at
-    moments = torch.cat([reads(in_dtype_of(guide, some)) for some in pool.parts()])
+    width = reads(in_dtype_of(guide, next(pool.parts())[:1])).shape[1]
     if isinstance(pool, Remade):
+        if pool.count * pool.recipe.rows * width > tuned.HELD_NUMBERS:
+            return guide, pool  # as wide as what is not held
         pool = replace(pool, is_read=objective is None or not objective.sufficient)
+    moments = torch.cat([reads(in_dtype_of(guide, some)) for some in pool.parts()])
     rest = copy.copy(guide)
     rest._modules = {**guide._modules, "trunk": AfterMoments(trunk)}
     return rest, replace(pool, statistics={**pool.statistics, READ: moments})
