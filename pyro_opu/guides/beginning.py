@@ -86,6 +86,7 @@ class Beginning:
         independent: Whether coefficients vary by themselves, as under dropout of features, so that
             the variance of a logit is a sum of squares.
         untrained: Whether the weights of the trunk are random.
+        several: Whether the trunk is that of one of several networks, which stands for none.
     """
 
     trunk: Recorded | None
@@ -95,6 +96,7 @@ class Beginning:
     projected: bool = False
     independent: bool = False
     untrained: bool = False
+    several: bool = False
 
     @property
     def says_something(self) -> bool:
@@ -165,7 +167,7 @@ def find_beginning(
         return _process(start, found, plug_in, x, draws, x if others is None else others)
     if not start.says_something:
         raise NoBeginning("its network has no hidden layer")
-    return replace(start, untrained=plug_in.untrained)
+    return replace(start, untrained=plug_in.untrained, several=plug_in.several)
 
 
 def check_digits(x: Tensor, indices: Collection[int] = ()) -> None:

@@ -39,6 +39,7 @@ class PlugIn:
             standard deviations; with any, ``log_probs`` takes one row, and does so under ``vmap``.
         of_noise: Whether ``draws`` are what a network draws at random, not weights of it.
         untrained: Whether the weights are random, those of a network in the form of the answers.
+        several: Whether the candidates are all networks of the posterior, which has no other.
     """
 
     log_probs: LogProbs
@@ -47,6 +48,7 @@ class PlugIn:
     deviations: frozenset[str] = frozenset()
     of_noise: bool = False
     untrained: bool = False
+    several: bool = False
 
     @classmethod
     def of_draws(

@@ -337,7 +337,8 @@ def _plug_in(modules: list[nn.Module], x: Tensor) -> PlugIn:
         with evaluating(first), SharedMasks():
             return normalised(functional_call(first, dict(weights), (x,)), probs)
 
-    return PlugIn(log_probs, [dict(module.named_parameters()) for module in modules])
+    candidates = [dict(module.named_parameters()) for module in modules]
+    return PlugIn(log_probs, candidates, several=len(modules) > 1)
 
 
 def _one_by_one(modules: list[nn.Module], x: Tensor, *before: Tensor) -> Tensor:

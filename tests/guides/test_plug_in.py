@@ -7,6 +7,7 @@ import gc
 import itertools
 import math
 import weakref
+from dataclasses import replace
 
 import pyro
 import pyro.distributions as dist
@@ -560,13 +561,20 @@ def test_what_training_changes_is_read_at_every_step(source):
     assert is_read == (start.draws is not None)  # dropout before the head: its trunk stays
 
 
+@pytest.mark.parametrize("several", [False, True])
 @pytest.mark.parametrize(("widths", "least"), [((6, 64, 64, 3), 64), ((64, 1024, 1024, 10), 32)])
-def test_the_small_network_is_wide_enough_and_a_few_hundredths_of_a_large_one(widths, least):
+def test_the_small_network_is_wide_enough_and_a_few_hundredths_of_a_large_one(
+    widths, least, several
+):
     x = torch.randn(20, widths[0])
-    config = NetworkTrunk.describe(begun([perceptron(widths) for _ in range(2)], x)[1], x)
+    start = begun([perceptron(widths) for _ in range(2)], x)[1]
+    assert start.several
+    config = NetworkTrunk.describe(replace(start, several=several), x)
     width, size = config["hidden"][0], config["size"]
     teachers = sum(before * after for before, after in itertools.pairwise(widths))
-    assert size == widths[-2] and width >= least
+    assert size == widths[-2] and width >= (
+        least if teachers > plug_in.ALONE or not several else 128
+    )
     assert (size + width + widths[-1]) * width < max(0.05 * teachers, 50_000)
 
 
