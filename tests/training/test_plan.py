@@ -230,8 +230,8 @@ def test_sizes_by_memory_and_by_what_the_loss_reads() -> None:
     [
         (None, 1, 500),  # no more of a posterior that draws afresh
         (1000, 1, 1000),  # all, without luck
-        (1000, 2**15, 512),  # all would cost too much
-        (1000, 2**17, 128),  # fewer are affordable
+        (1000, 2**17, 512),  # all would cost too much
+        (1000, 2**19, 128),  # fewer are affordable
         (None, 2**30, 32),
     ],
 )
@@ -245,13 +245,13 @@ def test_draws_by_cost_and_by_luck(held: int | None, cost: int, draws: int) -> N
     ("steps", "draws"),
     [
         (0, 32),
-        (2**40, 160),  # two and a half times as many operations in labels as in steps
-        (2**50, 409),  # as many numbers as are held at once
+        (2**42, 160),  # two and a half times as many operations in labels as in steps
+        (2**52, 409),  # as many numbers as are held at once
     ],
 )
 def test_draws_by_the_operations_of_the_steps(steps: int, draws: int) -> None:
     """Labels of a posterior that costs much, at 2^16 inputs of 10 classes."""
-    facts = Facts(200, 2, 10, draw_cost=2**18)
+    facts = Facts(200, 2, 10, draw_cost=2**20)
     assert facts.labels(MOMENTS, 2**16, 32, fixed=False, steps=steps)[1] == draws
 
 

@@ -54,8 +54,8 @@ class Counting:
         (20, 4, None, 16, 20, 20),  # all of a small posterior in both
         (None, 4, None, 16, 500, 32),  # as many as one wants, but no more than 500
         (None, 0, None, 16, 500, 32),  # no matrix product at all
-        (None, 2**22, None, 16, 455, 32),  # 2^38 operations for the 144 inputs of 9 steps
-        (None, 2**26, None, 16, 32, 32),  # a large network: no more than in the refinement
+        (None, 2**24, None, 16, 455, 32),  # 2^40 operations for the 144 inputs of 9 steps
+        (None, 2**28, None, 16, 32, 32),  # a large network: no more than in the refinement
         (None, 4, None, 1024, 500, 32),  # in blocks of 512
         (None, None, None, 16, 32, 32),  # a function, of unknown cost
         (200, 4, 7, 16, 7, 7),  # what is asked for
