@@ -21,8 +21,8 @@ __all__ = ["NetworkTrunk"]
 WIDTHS, FREE, SHARE = (128, 64, 32, 16), 2**14, 0.05
 #: Products where it stands beside no network: of a linear model, or of a Gaussian process, whose
 #: kernel takes exponentials. Ten-class regression of digits has 700 draws by 128 units, 430 by 64.
-#: The same beside one of several networks, which answer in a pass each: 20 of 64-32-10 have students
-#: as near as 35 draws by 128 units, 24 by 64.
+#: The same beside one of several networks, which answer in a pass each: 20 of 64-32-10 have
+#: students as near as 35 draws by 128 units, 24 by 64.
 ALONE = 40_000
 #: Where the moments of logits take more than `MOST_TOLD` products, a student is given one variance,
 #: by so many directions and a diagonal; or of a single logit those of the leading directions that
