@@ -337,7 +337,7 @@ def _plug_in(modules: list[nn.Module], x: Tensor) -> PlugIn:
         with evaluating(first), SharedMasks():
             return normalised(functional_call(first, dict(weights), (x,)), probs)
 
-    candidates = [dict(module.named_parameters()) for module in modules]
+    candidates: list[dict[str, Tensor]] = [dict(each.named_parameters()) for each in modules]
     return PlugIn(log_probs, candidates, several=len(modules) > 1)
 
 
