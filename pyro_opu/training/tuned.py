@@ -95,7 +95,7 @@ WIDE, HELD_NUMBERS = 2**10, 2**24
 #: Operations to label a pool, and numbers in all draws of its labels, where there are more than
 #: `FEWEST_DRAWS` per input: up to 20 seconds of one core. The luck of few draws is noise in steps:
 #: by a quarter, 32 draws for 99, students of MC dropout in 64-256-256-10 are as near as 200 draws
-#: at new inputs, for 370; 32 draws at four times the inputs leave them as near as 280.
+#: at new inputs, for 355; 32 draws at four times the inputs leave them as near as 280.
 OPERATIONS, LABELS, FEWEST_DRAWS = 2**40, 2**27, 32
 #: All blocks together have so many draws where every draw costs too much: twice as many leave
 #: students of Gaussian processes with .7 to .85 of the KL, and take twice the time.
