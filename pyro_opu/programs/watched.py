@@ -79,9 +79,12 @@ class Kept:
     def get(self) -> Any:
         """It, or ``None`` where there is nothing that is still so."""
         made = self._made
-        if made is None or not made[0].unchanged() or is_traced():
+        if made is None or is_traced():
             return None
-        return None if any(map(_IS_TRAINED, made[0].tensors)) else made[1]
+        if not made[0].unchanged() or any(map(_IS_TRAINED, made[0].tensors)):
+            self._made = None  # for good: fused optimizers write past torch's count
+            return None
+        return made[1]
 
 
 _IS_TRAINED = attrgetter("requires_grad")

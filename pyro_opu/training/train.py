@@ -112,7 +112,7 @@ def train(
             progress=run.progress,
             countdown=countdown,
         )
-    guide.eval()
+    guide.requires_grad_(False).eval()  # as what was judged, and as it will answer
     history = selection.history
     with random.borrowed():
         last: dict[str, Any] = {**selection.scores(guide)}

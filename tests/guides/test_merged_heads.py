@@ -226,6 +226,19 @@ def test_training_goes_on_after_answers():
     torch.testing.assert_close(*slopes)
 
 
+def test_weights_that_a_fused_optimizer_moved_are_merged_again():
+    """It writes past the count of changes that torch keeps."""
+    guide = frozen()
+    guide(X[:9])
+    adam = torch.optim.Adam(guide.requires_grad_(True).parameters(), lr=0.1, fused=True)
+    answer(guide, X[:9])[0].sum().backward()
+    adam.step()
+    guide.requires_grad_(False)
+    torch.testing.assert_close(
+        answer(guide, X[:9]), side_by_side(guide, X[:9]), rtol=1e-4, atol=1e-4
+    )
+
+
 def tempered() -> PredictiveGuide:
     """One of a linear head over six inputs with too many moments; all weights are made up."""
     torch.manual_seed(0)

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.usefixtures("brief")
 X = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
 W = torch.randn(40, 3, 4, generator=torch.Generator().manual_seed(1))
 COLUMNS = {"a": X[:, 0].numpy(), "id": np.arange(50), "b": X[:, 1].numpy(), "c": X[:, 2].numpy()}
+ROUNDING = 3e-6
 
 
 def posterior(x: torch.Tensor) -> torch.Tensor:
@@ -69,10 +70,10 @@ def test_a_batch_comes_back_with_the_answers(
     assert names == [*COLUMNS, *scorer.outputs]
     for name, values in COLUMNS.items():
         np.testing.assert_array_equal(as_column(found, name), values)
-    wanted = fast.uncertainty(X)
-    np.testing.assert_allclose(as_column(found, "epistemic"), wanted.epistemic, rtol=1e-6)
+    wanted = fast.uncertainty(X)  # its pass merges weights, and that which novelty hears does not
+    np.testing.assert_allclose(as_column(found, "epistemic"), wanted.epistemic, rtol=ROUNDING)
     mean = np.stack([as_column(found, f"p{k}") for k in range(4)], 1)
-    np.testing.assert_allclose(mean, fast.dirichlet(X).mean, rtol=1e-6)
+    np.testing.assert_allclose(mean, fast.dirichlet(X).mean, rtol=ROUNDING)
     if kind == "pandas":
         assert found.index.equals(batch.index) and list(batch) == list(COLUMNS)
 
@@ -160,7 +161,7 @@ def test_a_matrix_in_one_column(fast: OnePassPredictive, path: Path) -> None:
     wanted = fast.uncertainty(X).epistemic
     for batch in ({"data": X.numpy()}, pd.DataFrame({"data": list(X.numpy())})):
         found = Scorer(path, threads=None)(batch)
-        np.testing.assert_allclose(found["epistemic"], wanted, rtol=1e-6)
+        np.testing.assert_allclose(found["epistemic"], wanted, rtol=ROUNDING)
 
 
 def test_an_index_that_a_student_has_not_seen_is_refused_for_its_program() -> None:
