@@ -225,7 +225,7 @@ def distill(
                     run.ranks,
                     near,
                     run.progress,
-                    makes_again(sampler, rest, run.device),
+                    remakes=makes_again(sampler, rest, run.device),
                 )
             asked = teacher.draws_apart if request.single_draw else teacher.draws
             ask = at_made_up_inputs(asked)

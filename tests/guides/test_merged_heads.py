@@ -45,7 +45,7 @@ def answer(guide: nn.Module, x: Tensor) -> list[Tensor]:
 
 
 def assert_same_slopes(guide: PredictiveGuide, x: Tensor) -> None:
-    """Of the same loss of the answer, and of features side by side."""
+    """A loss of the answer has the slopes that features side by side give it."""
     slopes = []
     for found in (answer(guide, x), side_by_side(guide, x)):
         loss = found[0].square().sum() + found[1].square().sum()
