@@ -34,6 +34,12 @@ class FairLock:
         self._depth = 0
         self._waiting: deque[tuple[int, threading.Lock]] = deque()
 
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
     def acquire(self, wait: bool = True) -> bool:
         """Take the lock; returns False if another thread holds it and ``wait`` is False."""
         me = threading.get_ident()
@@ -107,15 +113,9 @@ def _set(states: States) -> None:
             torch.cuda.set_rng_state(states["cuda"][index], index)
 
 
-@contextmanager
-def exclusive() -> Iterator[None]:
+def exclusive() -> FairLock:
     """Only one thread at a time inside any of these; the same one may enter again."""
-    lock = _defaults.lock
-    lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
+    return _defaults.lock
 
 
 @contextmanager

@@ -158,7 +158,7 @@ class Column:
 
 def is_table(x: object) -> bool:
     """Whether it is a data frame, of pandas or another library."""
-    return hasattr(x, "columns") and hasattr(x, "dtypes") and not isinstance(x, (Tensor, Mapping))
+    return not isinstance(x, (Tensor, Mapping)) and hasattr(x, "columns") and hasattr(x, "dtypes")
 
 
 def is_column(x: object) -> bool:

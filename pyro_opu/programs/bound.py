@@ -138,11 +138,13 @@ class Bound:
         trunk = self._begin(rows, *inputs)
         wanted = tuple(self.names if names is None else names)
         end = self._end_at(rows)
-        if (run := end.runs.get(wanted)) is None:
+        if (made := end.runs.get(wanted)) is None:
             places = [self.names.index(name) for name in wanted]
-            run = end.runs[wanted] = compiled(end.program, places)
-        pairs = zip(self.names, self._own, strict=True)
-        shared = [name for name, own in pairs if not own and name in wanted]
+            shared = [
+                name for name, place in zip(wanted, places, strict=True) if not self._own[place]
+            ]
+            made = end.runs[wanted] = compiled(end.program, places), shared
+        run, shared = made
 
         def under(block: slice, draws: Draws | None = None) -> Draws:
             start, stop, _ = block.indices(self.num_draws)
@@ -152,8 +154,9 @@ class Bound:
                 values = end.values
             else:
                 values = self._under(end.values, start, stop)
-            made = run(stop - start, rows, *values, *trunk, *inputs)
-            found = dict(zip(wanted, made, strict=True))
+            found = dict(
+                zip(wanted, run(stop - start, rows, *values, *trunk, *inputs), strict=True)
+            )
             for name in shared:
                 found[name] = found[name].clone(memory_format=torch.contiguous_format)
             return found
@@ -166,7 +169,7 @@ class _End:
 
     def __init__(self, program: fx.GraphModule, values: list[Tensor]) -> None:
         self.program, self.values = program, values
-        self.runs: dict[tuple[str, ...], Callable[..., list[Tensor]]] = {}
+        self.runs: dict[tuple[str, ...], tuple[Callable[..., list[Tensor]], list[str]]] = {}
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,10 @@ _LASTING |= FunctionType | BuiltinFunctionType | None
 
 def rows_of(tensors: Sequence[Tensor]) -> int:
     """As many as the first tensor has that has rows, 0 if there is none."""
-    return next((len(x) for x in tensors if x.dim()), 0)
+    for x in tensors:
+        if x.dim():
+            return x.shape[0]
+    return 0
 
 
 class Call:
@@ -39,11 +42,12 @@ class Call:
     def __init__(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         self._leaves: list[Any]
         self._spec: Any
-        if any(isinstance(each, tuple | list | dict) for each in (*args, *kwargs.values())):
-            self._leaves, self._spec = tree_flatten((args, kwargs))
-        else:
-            self._leaves, self._spec = [*args, *kwargs.values()], (len(args), tuple(kwargs))
+        self._leaves, self._spec = [*args, *kwargs.values()], (len(args), tuple(kwargs))
         self.tensors = [leaf for leaf in self._leaves if isinstance(leaf, Tensor)]
+        others = len(self.tensors) < len(self._leaves)
+        if others and any(isinstance(leaf, tuple | list | dict) for leaf in self._leaves):
+            self._leaves, self._spec = tree_flatten((args, kwargs))
+            self.tensors = [leaf for leaf in self._leaves if isinstance(leaf, Tensor)]
         self.rows = rows_of(self.tensors)
 
     def given(self, tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -66,8 +70,10 @@ class Call:
     def _leaf(self, leaf: object) -> Hashable:
         """What is fixed of an argument, ``None`` where nothing is known to be."""
         if isinstance(leaf, Tensor):
-            shape = leaf.shape[1:] if leaf.dim() and len(leaf) == self.rows else leaf.shape
-            return leaf.dim(), shape, leaf.dtype, leaf.device
+            shape = leaf.shape
+            if shape and shape[0] == self.rows:
+                return len(shape), shape[1:], leaf.dtype, leaf.device
+            return len(shape), shape, leaf.dtype, leaf.device
         if isinstance(leaf, int | float | complex | np.generic):
             return type(leaf), repr(leaf)  # which tells 0.0 from -0.0
         return (type(leaf), leaf) if isinstance(leaf, _LASTING) else None

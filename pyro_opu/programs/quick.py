@@ -19,7 +19,8 @@ from pyro_opu.programs.pace import TIMES
 from pyro_opu.programs.vmap_rewrites import LONG_ROW
 
 aten = torch.ops.aten
-#: Rows from which columns are quicker than rows, and numbers from which a product is than a sum.
+#: Rows from which columns are quicker than rows, and numbers from which other ways are: of log1p,
+#: and, of what is left, of a sum.
 FEW_ROWS, FEW_NUMBERS = 8, 2**12
 _OUT = ("add", "sub", "mul", "div", "sigmoid", "exp", "log", "log1p", "neg", "tanh", "sqrt")
 #: Operations on each number that torch writes into a tensor that is given as ``out``.
@@ -259,7 +260,7 @@ def _beside(tensors: list[Tensor], dim: int) -> Tensor:
 def _summed(x: Tensor, dims: list[int]) -> Tensor:
     """A sum of short rows as a product with ones."""
     size = x.shape[-1] if x.dim() > 1 else LONG_ROW
-    short = size < LONG_ROW and x.numel() >= FEW_NUMBERS and dims in ([-1], [x.dim() - 1])
+    short = size < LONG_ROW and x.numel() >= FEW_NUMBERS * size and dims in ([-1], [x.dim() - 1])
     if short and not x.is_cuda and x.dtype in (torch.float32, torch.float64) and x.is_contiguous():
         return torch.mv(x.view(-1, size), x.new_ones(size)).view(x.shape[:-1])
     return x.sum(dims)

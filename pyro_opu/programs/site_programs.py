@@ -201,10 +201,10 @@ class SitePrograms:
         rows = self._parts[-1][1].of_rows(tensors)
         if (few := self._rows_at_once(rows, tensors)) < rows:
             return self._by_rows(tensors, rows, few)
-        size, run = len(self._samples[""]), self._bound.at(tensors)
+        size, run = self._bound.num_draws, self._bound.at(tensors)
         guide = None if self._guide is None else self._guide.at(tensors)
         found: Draws = {}
-        for block, values in self._pace(tensors, LOOPED).blocks(
+        for block, values in self._pace(rows, tensors, LOOPED).blocks(
             lambda block: self._block(block, run, guide), partial(self._looped, tensors=tensors)
         ):
             if not bool(values.pop(VALID, True)):
@@ -215,16 +215,15 @@ class SitePrograms:
                 put(found, block, values, size)
         return {name: found[name].contiguous() for name in self._names}
 
-    def _pace(self, tensors: Sequence[Tensor], looped: int) -> Pace:
+    def _pace(self, rows: int, tensors: Sequence[Tensor], looped: int) -> Pace:
         """The pace of so many rows; the loop is timed by blocks of some draws, or not at all."""
-        rows = self._parts[-1][1].of_rows(tensors)
         key = rows.bit_length(), looped > 0
-        if key not in self._paces:
+        if (pace := self._paces.get(key)) is None:
             width, most = self._bound.width(rows), max(1, self._draws_at_once(tensors))
             timed = not any(recorded.random for _, recorded in self._parts)
-            size = len(self._samples[""])
-            self._paces[key] = Pace.of(size, width, most * width, timed, looped)
-        return self._paces[key]
+            size = self._bound.num_draws
+            pace = self._paces[key] = Pace.of(size, width, most * width, timed, looped)
+        return pace
 
     def _row_axes(self) -> dict[str, int | None] | None:
         """Axes of rows in what the model gives; nothing where it must see all rows at once."""
@@ -235,8 +234,7 @@ class SitePrograms:
 
     def _rows_at_once(self, rows: int, tensors: Sequence[Tensor]) -> int:
         """All, or as many as all draws have room for, or a processor's cache."""
-        width = self._bound.width(1)
-        if self._axes is None or rows <= ROWS or rows * width <= CACHE:
+        if self._axes is None or rows <= ROWS or rows * (width := self._bound.width(1)) <= CACHE:
             return rows
         device = (tensors or [self._samples[""]])[0].device
         most = (self._numbers or numbers_at_once(device)) // width
@@ -258,7 +256,7 @@ class SitePrograms:
                 min(few, rows - start),
                 partial(self._block, run=self._bound.at(own), guide=guide),
             )
-            for block, values in self._pace(own, 0).blocks(run, run):
+            for block, values in self._pace(count, own, 0).blocks(run, run):
                 if not bool(values.pop(VALID, True)):
                     return None
                 for name, value in values.items():

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pyro_opu.programs.algebra import is_simplex, output
 from pyro_opu.programs.bound import Bound
-from pyro_opu.programs.quick import _log1p, is_quicker_in_line
+from pyro_opu.programs.quick import FEW_NUMBERS, _log1p, _summed, is_quicker_in_line
 from pyro_opu.programs.recorded import VALID, Recorded
 
 Draws = dict[str, Tensor]
@@ -163,6 +163,18 @@ def test_both_ways_are_timed_by_the_right_product() -> None:
     """Neither raises for matrices on either side of the rows."""
     value = torch.randn(7, 3, 5)
     assert {type(is_quicker_in_line(value, first)) for first in (True, False)} == {bool}
+
+
+@pytest.mark.parametrize("count", [FEW_NUMBERS - 1, FEW_NUMBERS])
+def test_many_short_rows_are_summed_by_a_product(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    products: list[int] = []
+    product = torch.mv
+    monkeypatch.setattr(torch, "mv", lambda *a: (products.append(1), product(*a))[1])
+    x = torch.randn(count, 1, 7)
+    torch.testing.assert_close(_summed(x, [-1]), x.sum(-1))
+    assert len(products) == (count >= FEW_NUMBERS)
 
 
 def test_an_index_below_zero_counts_from_the_end_and_one_too_large_is_refused() -> None:
