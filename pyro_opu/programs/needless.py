@@ -79,7 +79,8 @@ def leave_out(program: fx.GraphModule, place: int, fixed: set[fx.Node]) -> None:
             ends[of in fixed].append(of)
     found = [_are_numbers(valid, group) for group in ends if group]
     found += [e if e.meta.get("sizes") == () else _all(valid, e) for e in others.values()]
-    valid.replace_all_uses_with(together(valid, found))
+    if found:  # else it holds always
+        valid.replace_all_uses_with(together(valid, found))
     program.graph.eliminate_dead_code()
 
 

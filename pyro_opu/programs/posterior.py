@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from pyro_opu.programs.agreement import gaps
+from pyro_opu.programs.agreement import close, gaps
 from pyro_opu.programs.algebra import is_simplex, output
+from pyro_opu.programs.apart import row_axes
 from pyro_opu.programs.bound import Bound
 from pyro_opu.programs.pace import Pace
 from pyro_opu.programs.recorded import VALID, Recorded, few
@@ -20,8 +21,9 @@ from pyro_opu.utils.chunks import joined, numbers_at_once
 
 #: The output of a posterior's program, and its exponential, where that is probabilities.
 SAID, PROBS = "said", "probs"
-#: Draws under which a record is compared with the program; rows of a block.
-COMPARED, ROWS = 2, 2**10
+#: Draws under which a record is compared with the program; rows of a block, and rows that are
+#: compared with themselves alone.
+COMPARED, ROWS, ALONE = 2, 2**10, 4
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ class Said:
         self.bound = Bound(recorded, posterior.draws)
         self.proved = logs and is_simplex(output(recorded.program)[recorded.names.index(PROBS)])
         self.watched = Watched([recorded], posterior.draws)
+        self._apart = row_axes(recorded) is not None
         self._width = self.bound.width(1)
         self._checked: dict[int, bool] = {}
         self._paces: dict[Hashable, Pace] = {}
@@ -104,7 +107,7 @@ class Said:
                     found = self.bound.recorded(draws, [x])
             agrees = self._checked[len(x)] = not gaps(found, expected)
         if not agrees:
-            raise NotRecorded(f"it answers {len(x)} rows in another way")
+            raise NotRecorded(f"it answers inputs of length {len(x)} in another way")
 
     def blocks(self, x: Tensor, *names: str) -> Iterator[tuple[int, Iterator[Draws]]]:
         """Rows of each block, and their answers ``(s, n, K)`` by successive draws, by name."""
@@ -114,8 +117,15 @@ class Said:
             yield len(block), self._by_draws(block, names)
 
     def rows_at_once(self, x: Tensor) -> int:
-        """Rows of a block: one draw fits, and what is said under all."""
-        return max(1, min(ROWS, self._most(x) // self._width))
+        """Rows of a block: one draw fits, and what is said under all; or all, which may mix."""
+        rows = max(1, min(ROWS, self._most(x) // self._width))
+        return rows if len(x) <= rows or self._apart or self._says_apart(x) else len(x)
+
+    def _says_apart(self, x: Tensor) -> bool:
+        """Whether some rows say together what each says alone, under a draw."""
+        draw, rows = few(self.posterior.draws, 1), x[:: -(-len(x) // ALONE)]
+        whole, *alone = (self.bound.recorded(draw, [r])[SAID] for r in (rows, *rows.split(1)))
+        return not self.is_random and close(joined(alone, 1), whole)
 
     def _most(self, x: Tensor) -> int:
         return self.most or numbers_at_once(x.device)

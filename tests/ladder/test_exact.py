@@ -211,6 +211,28 @@ class TestOneProgram:
         torch.testing.assert_close(posterior.probs(X[:9])[..., 1], (w @ X[:9].T + 1).sigmoid())
         assert "another way" in posterior.reason
 
+    @pytest.mark.parametrize("seen", [lambda x: x - x.mean(0), lambda x: x.cumsum(0).sort(-1)[0]])
+    def test_rows_that_follow_from_one_another_are_answered_together(
+        self, seen: Callable[[Tensor], Tensor]
+    ) -> None:
+        def together(x: Tensor) -> None:
+            w = pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
+            with pyro.plate("data", len(x)):
+                pyro.sample("obs", dist.Bernoulli(logits=seen(x) @ w))
+
+        w, x = torch.randn(S, D), torch.linspace(-1, 3, 2 * ROWS)[:, None] + torch.zeros(D)
+        posterior = exact(Predictive(together, {"w": w}))
+        expected = (w @ seen(x).T).sigmoid()
+        torch.testing.assert_close(posterior.probs(x)[..., 1], expected)
+        torch.testing.assert_close(posterior.uncertainty(x).mean[:, 1], expected.mean(0))
+
+    def test_operations_that_nobody_knows_are_run_by_blocks_where_rows_are_apart(self) -> None:
+        w = {"w": torch.randn(S, D, C)}
+        posterior = exact((w, lambda draw, x: (x.sort(1)[0] @ draw["w"]).softmax(-1)))
+        posterior.probs(x := torch.randn(ROWS + 5, D))
+        (said,) = posterior._said.values()
+        assert not said._apart and said.rows_at_once(x) < len(x)
+
     def test_the_reason_is_that_of_the_last_inputs(self) -> None:
         posterior = exact(MAKERS["samples"]())
         with pytest.raises(Exception, match="shapes cannot be multiplied"):

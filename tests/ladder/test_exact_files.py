@@ -275,6 +275,12 @@ def local(x: Tensor) -> None:
         pyro.sample("obs", dist.Bernoulli(logits=x[:, 0] - z))
 
 
+def alone(x: Tensor) -> None:
+    w = pyro.sample("w", dist.Normal(0.0, 1.0))
+    with pyro.plate("data", len(x)):
+        pyro.sample("obs", dist.Bernoulli(logits=x[:, 0] * w + (len(x) == 1)))
+
+
 TWO: dict[str, Tensor] = {"w": torch.randn(2, D, C)}
 
 
@@ -284,6 +290,7 @@ TWO: dict[str, Tensor] = {"w": torch.randn(2, D, C)}
     [
         (SOURCES["function"][0], {}, "no program of tensors"),
         (lambda: Predictive(local, num_samples=S), {}, "draws at random under a draw"),
+        (lambda: Predictive(alone, {"w": torch.randn(S)}), {}, "inputs of length 1 in another way"),
         (SOURCES["pair"][0], {"outputs": "mean, nothing"}, "`outputs` must name some of mean"),
         (SOURCES["pair"][0], {"num_draws": S + 1}, "`num_draws` must be at most"),
         (SOURCES["pair"][0], {"path": "exact.txt"}, "`path` must end in"),
@@ -302,7 +309,17 @@ TWO: dict[str, Tensor] = {"w": torch.randn(2, D, C)}
         ),
     ],
     ids=[
-        *("function", "random rows", "output", "draws", "suffix", "no output", "twice", "level"),
+        *(
+            "function",
+            "random rows",
+            "one row",
+            "output",
+            "draws",
+            "suffix",
+            "no output",
+            "twice",
+            "level",
+        ),
         *("seed", "name"),
     ],
 )

@@ -11,7 +11,9 @@ import pyro.distributions as dist
 import pytest
 import torch
 from posteriors import SOURCES, X, model
+from pyro import poutine
 from pyro.infer import Predictive
+from pyro.infer.autoguide import AutoDelta
 from torch import Tensor, nn
 
 from pyro_opu import batched
@@ -433,6 +435,13 @@ class TestModels:
         compared = len(runs)
         exact(X[:5] * 2)
         assert len(runs) == compared <= first + 2
+
+    def test_a_guide_of_points_is_recorded(self) -> None:
+        guide = AutoDelta(poutine.block(model, hide=["obs"]))
+        guide(X)
+        exact = batched(Predictive(model, guide=guide, num_samples=S))
+        exact(X)
+        assert not exact._never
 
     @pytest.mark.parametrize("name", ["samples", "guide", "prior"])
     def test_the_same_seed_gives_the_same_draws(self, name: str) -> None:
