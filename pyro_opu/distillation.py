@@ -240,6 +240,8 @@ def distill(
             answering, report["joint"] = joint_guide(
                 student, held, sampler, judge.x, steps, run, learned
             )
+        if run.stream is not None:
+            run.stream.let_go()
         draws = said.num_samples or teacher.max_draws or teacher.default_draws
         report["bound"] = certify(run, request, answering, label, draws)
         queries = teacher.queries + (0 if held is None else held.queries)

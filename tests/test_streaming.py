@@ -166,6 +166,22 @@ def test_a_window_is_joined_without_a_second_one(small_windows: None) -> None:
         assert len(run.inputs.tensor) == 42
 
 
+def test_a_window_goes_before_the_next_is_looked_at(small_windows: None) -> None:
+    held: list[object] = []
+
+    class Looks(HeldOut):
+        def _statistics(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            held.append(stream.fitted)
+            return super()._statistics(x)
+
+    stream = Stream(loader(rows=100), 0)
+    stream.follow(Looks(), stream.first, stream.first[:0])
+    stream.sample(len(stream.first) + 1)
+    assert held == [None, None] and stream.fitted is not None
+    stream.let_go()
+    assert stream.fitted is None and not stream._coming
+
+
 def test_the_first_window_is_no_larger_than_it_may_be(small_windows: None) -> None:
     assert len(Stream(loader(rows=20), 0).first) == 20  # the pass ends
     assert len(Stream(loader(rows=500), 0).first) == 42  # the batch that fills it is whole

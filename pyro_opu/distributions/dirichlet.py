@@ -364,4 +364,6 @@ def log_dirichlet_rsample(log_alpha: Tensor, sample_shape: Sequence[int] = ()) -
         exponential = log_alpha.new_empty(shape, dtype=torch.float64)
         exponential = exponential.exponential_(generator=generator).to(dtype)
     # Not a division by alpha: its gradient has alpha squared, which underflows.
-    return torch.log_softmax(gamma.log() - exponential * (-log_alpha).exp(), dim=-1)
+    raised = torch.addcmul(gamma.log(), exponential, (-log_alpha).exp(), value=-1)
+    del gamma, exponential  # as many numbers as the draws, each
+    return torch.log_softmax(raised, dim=-1)

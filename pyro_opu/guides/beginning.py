@@ -247,7 +247,7 @@ def _after_noise(found: Recorded, plug_in: PlugIn, x: Tensor) -> Beginning:
             assert trunk is not None and plug_in.draws is not None
             most = max(2, MOST_HEADS // head.numel())
             some = {name: each[:most] for name, each in plug_in.draws.items()}
-            draws = heads_of(read, some, len(head))
+            draws = heads_of(read, some, max(len(head), read.size))  # noise of every feature
             draws += head - draws.mean(0)
             return _over_head(trunk.folded(x[:2]), head, draws, x)
     raise NoBeginning("what it draws at random reaches every trunk of a linear head")

@@ -18,7 +18,7 @@ _PRODUCTS = {"linear", "matmul", "mm", "addmm", "mv"}
 #: Draws of a head that are read at once, and numbers in features asked about and what draws make.
 CHUNK, CHUNK_NUMBERS = 256, 2**22
 #: Features that are asked about at once.
-PROBES = 2**10
+PROBES = 2**8
 #: Where a feature is asked about: at 1 the rounding of log probabilities, summed over 2,000
 #: features, moves a logit by .002.
 FAR = 2.0**6

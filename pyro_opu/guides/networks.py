@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from pyro_opu.checks import check_inputs, sizes
 from pyro_opu.inputs import inputs_of
+from pyro_opu.utils.chunks import joined_in_place
 from pyro_opu.utils.images import are_images
 
 #: How many deviations from zero the location of a feature may lie, |location| scale, if its inputs
@@ -252,7 +253,7 @@ class Convolutions(DefaultTrunk):
 
 def in_blocks(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """What a function says of every row, of so many rows at a time as memory allows."""
-    return torch.cat([function(rows) for rows in x.split(BLOCK)])
+    return joined_in_place(map(function, x.split(BLOCK)), len(x))
 
 
 def fit_scales(guide: nn.Module, x: Tensor) -> None:

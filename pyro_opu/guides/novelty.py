@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from pyro_opu.distributions import as_answer
 from pyro_opu.guides.base import in_dtype_of
 from pyro_opu.guides.joint import marginal_of
-from pyro_opu.guides.networks import Standardize
+from pyro_opu.guides.networks import BLOCK, Standardize
 from pyro_opu.rng import seeded
 
 __all__ = ["NOVEL", "Novelty", "answer_and_features", "fit_novelty"]
@@ -74,7 +74,7 @@ class Distance(nn.Module):
         counts = classes.bincount().double()[:, None]
         sums = torch.zeros_like(self.means, dtype=torch.float64).index_add_(0, classes, z)
         means = (sums + PULL * z.mean(0)) / (counts + PULL)
-        within = z - means[classes]
+        within = z.sub_(means[classes])
         total = within.square().sum() / len(z)
         values, directions = _principal(within, rank)
         left = (total - values.sum()).clamp_min(0) / max(1, size - rank)
@@ -234,7 +234,7 @@ def fit_novelty(guide: nn.Module, x: Tensor, indices: Sequence[int] = ()) -> Nov
     order = order[: min(MOST_ROWS, max(64, MOST_NUMBERS // x[0].numel()))]
     x = in_dtype_of(guide, x[order.to(x.device)].to(weight.device))
     columns = [column for column in range(x[0].numel()) if column not in set(indices)]
-    seen = [_seen(guide, rows) for rows in x.split(1024)]
+    seen = [_seen(guide, rows) for rows in x.split(BLOCK)]
     labels = torch.cat([each for each, _ in seen])
     features = [each for _, each in seen if each is not None]
     parts = {

@@ -188,7 +188,8 @@ class NetworkTrunk(DefaultTrunk):
             nn.init.zeros_(self.temperature.weight)
             nn.init.zeros_(self.temperature.bias)
         dtype = self.standardize.shift.dtype
-        x = x[evenly(len(x), SET_UP)].to(x.dtype if self.keeps_digits else dtype)
+        x = x if len(x) <= SET_UP else x[evenly(len(x), SET_UP)]
+        x = x if self.keeps_digits else x.to(dtype)
         self.standardize.fit(in_blocks(self.shaped, x), self.axes)
         weight, bias = self._heads_at(start, x)
         unread = torch.zeros(len(weight), self.num_features - weight.shape[1])

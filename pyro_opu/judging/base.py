@@ -190,9 +190,12 @@ class PartJudge(Judge[A], Generic[A, M]):
     def by_site(self, answer: A) -> list[tuple[str, PartJudge[Any, Any], Any]]:
         return [("", self, answer)]
 
-    @cached_property
+    @property
     def halves(self) -> tuple[Tensor, ...]:
-        """Halves of the draws, another split at every input; all, where halves have no moments."""
+        """Halves of the draws, another split at every input; all, where halves have no moments.
+
+        The same at every call; they are not kept, as they are as many numbers as the draws.
+        """
         if len(self.draws) < 2 * self.fewest:
             return (self.draws,)
         with seeded(SPLIT_SEED + self.block):

@@ -21,6 +21,7 @@ from pyro_opu.metrics.marginals import Marginals
 from pyro_opu.metrics.uncertainty import epistemic_uncertainty, moment_concentration, variance
 from pyro_opu.objectives.moments import gini_index, gini_parts
 from pyro_opu.rng import seeded
+from pyro_opu.utils.chunks import NUMBERS, joined_in_place
 
 __all__ = ["CERTAINTY", "ClassJudge", "Measured", "class_of", "decisive"]
 
@@ -95,8 +96,13 @@ class Measured:
     @cached_property
     def gaps(self) -> Tensor:
         """KL of every draw from the mean, ``(S, N)``."""
-        draws = self.draws.double()
-        return torch.xlogy(draws, draws).sum(-1) - (draws * self.log_mean).sum(-1)
+
+        def apart(draws: Tensor) -> Tensor:
+            draws = draws.double()
+            return torch.xlogy(draws, draws).sum(-1) - (draws * self.log_mean).sum(-1)
+
+        blocks = self.draws.split(max(1, NUMBERS // self.draws[0].numel()))
+        return joined_in_place(map(apart, blocks), len(self.draws))
 
     def covers(self, draws: Tensor, weights: Tensor) -> Judged:
         """Shares of draws in the central intervals, classes weighted; none without an answer."""

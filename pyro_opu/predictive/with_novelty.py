@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -64,7 +65,10 @@ class WithNovelty(nn.Module):
     @full_precision()
     def _answer_and_novelty(self, x: InputLike) -> tuple[Any, Any]:
         """Both at inputs as a user gives them, of one pass; ``None`` where it has no novelty."""
-        x = self._checked(x)
+        return self._both(self._checked(x))
+
+    def _both(self, x: Tensor) -> tuple[Any, Any]:
+        """The same at checked inputs."""
         if self.detector is None:
             return self._answer(x), None
         answer, features = answer_and_features(self.guide, x)
@@ -83,7 +87,7 @@ class WithNovelty(nn.Module):
         The pass is made now, block by block, and its answers are kept; novelty runs the trunk
         once more.
         """
-        blocks = _blocks(x)
+        blocks = self._blocks(x)
         found: dict[str, list[Rows]] = {}
         for block in blocks:
             for site, own in self.outcome.by_site(self._answer(block)).items():
@@ -111,10 +115,17 @@ class WithNovelty(nn.Module):
         """The novelty of checked inputs, block by block."""
         detector = self.detector
         assert detector is not None
-        if detector.features is None:
-            return detector(x, None)
-        found = [detector(rows, answer_and_features(self.guide, rows)[1]) for rows in _blocks(x)]
+        found = []
+        for rows in self._blocks(x):
+            reads = detector.features is not None
+            features = answer_and_features(self.guide, rows)[1] if reads else None
+            found.append(detector(rows, features))
         return joined(found, 0)
+
+    def _blocks(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Blocks of rows whose passes take little memory; one where a graph is recorded."""
+        rows = rows_at_once(x, math.prod(self.outcome.event_shape))
+        return (x,) if is_traced() or len(x) <= rows else x.split(rows)
 
     def _answer(self, x: Tensor) -> Any:
         """What the guide answers at checked inputs."""
@@ -127,13 +138,6 @@ class WithNovelty(nn.Module):
     def _of_outcome(self, answer: Answer) -> Any:
         """The answer, refused where it is one to something else."""
         raise NotImplementedError
-
-
-def _blocks(x: Tensor) -> tuple[Tensor, ...]:
-    """Blocks of rows whose passes take little memory; one where a graph is recorded."""
-    if is_traced() or len(x) <= (rows := rows_at_once(x)):
-        return (x,)
-    return x.split(rows)
 
 
 def _version(x: Tensor) -> int | None:

@@ -14,6 +14,7 @@ from pyro_opu.inputs import Form, InputLike
 from pyro_opu.judging.drift import INPUTS, LEVELS, Watch, counted, edges_of
 from pyro_opu.parts import Outcome
 from pyro_opu.predictive.distillation_report import DistillationReport
+from pyro_opu.rng import full_precision
 
 #: Rows taught at by which scores are counted, at most.
 MOST_ROWS = 1024
@@ -86,9 +87,14 @@ class WithWatch(nn.Module):
             return self.watched
 
     @torch.no_grad()
+    @full_precision()
     def _scores(self, x: InputLike) -> dict[str, np.ndarray]:
-        """What is ranked of each row, ``(N,)`` each."""
-        answer, novelty = self._answer_and_novelty(x)
+        """What is ranked of each row, ``(N,)`` each, block by block."""
+        blocks = [self._scores_of(*self._both(rows)) for rows in self._blocks(self._checked(x))]
+        return {name: np.concatenate([each[name] for each in blocks]) for name in blocks[0]}
+
+    def _scores_of(self, answer: Any, novelty: Any) -> dict[str, np.ndarray]:
+        """What is ranked of the rows of an answer."""
         found = {INPUTS: novelty}
         for site, own in self.outcome.by_site(answer).items():
             said = own.measures()
@@ -104,7 +110,13 @@ class WithWatch(nn.Module):
             for name, value in found.items()
         }
 
-    def _answer_and_novelty(self, x: InputLike) -> tuple[Any, Any]:
+    def _checked(self, x: InputLike) -> Tensor:
+        raise NotImplementedError
+
+    def _blocks(self, x: Tensor) -> tuple[Tensor, ...]:
+        raise NotImplementedError
+
+    def _both(self, x: Tensor) -> tuple[Any, Any]:
         raise NotImplementedError
 
 

@@ -131,9 +131,14 @@ class Pool:
         statistics = {name: each.index_select(0, rows) for name, each in self.statistics.items()}
         return self.x.index_select(0, rows), statistics
 
+    @property
+    def size(self) -> int:
+        """P."""
+        return len(self.x)
+
     def parts(self) -> Iterator[Tensor]:
         """All inputs, some at a time."""
-        return iter(self.x.split(tuned.ROWS))
+        return iter([self.x])
 
 
 @dataclass(frozen=True)
@@ -205,6 +210,10 @@ class Remade(Pool):
         if self.is_read:
             self.x = self.x[:0].clone()  # what was held goes before the next comes
             self.x = self.recipe.make(picked)
+
+    @property
+    def size(self) -> int:
+        return self.count * self.recipe.rows
 
     def parts(self) -> Iterator[Tensor]:
         """All inputs, some at a time."""
@@ -290,10 +299,11 @@ def read_once(
     reads: Any = trunk.moments_at
     width = reads(in_dtype_of(guide, next(pool.parts())[:1])).shape[1]
     if isinstance(pool, Remade):
-        if pool.count * pool.recipe.rows * width > tuned.HELD_NUMBERS:
+        if pool.size * width > tuned.HELD_NUMBERS:
             return guide, pool  # as wide as what is not held
         pool = replace(pool, is_read=objective is None or not objective.sufficient)
-    moments = torch.cat([reads(in_dtype_of(guide, some)) for some in pool.parts()])
+    blocks = (rows for some in pool.parts() for rows in some.split(tuned.ROWS))
+    moments = joined_in_place((reads(in_dtype_of(guide, each)) for each in blocks), pool.size)
     rest = copy.copy(guide)
     rest._modules = {**guide._modules, "trunk": AfterMoments(trunk)}
     return rest, replace(pool, statistics={**pool.statistics, READ: moments})

@@ -110,7 +110,7 @@ MOST_LABELS = 2**31
 #: sets, so there are no more than so many. Held draws, all taken, have no luck.
 BLOCK, HELD_BLOCK, MOST_BLOCKS = 2**9, 2**12, 2**8
 #: Numbers in the draws of a block, and inputs that a guide reads at once: memory.
-BLOCK_NUMBERS, ROWS = 2**23, 2**12
+BLOCK_NUMBERS, ROWS = 2**23, 2**8
 
 # Judging and calibrating. Test: tests/training/test_held_out.py ---------------------------------
 

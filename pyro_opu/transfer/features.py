@@ -115,8 +115,12 @@ class Differences(TransferPolicy):
         most = min(len(x), MOST_NEAR, max(2, NEAR_NUMBERS // x[0].numel()))
         picked = torch.linspace(0, len(x) - 1, most, device=x.device).long()
         rows = x[picked].reshape(len(picked), -1).float()
-        rows /= rows.std(0, correction=0).clamp_min(torch.finfo(rows.dtype).tiny)
-        apart = torch.cdist(rows, rows).fill_diagonal_(torch.inf)
+        std, mean = torch.std_mean(rows, 0, correction=0)
+        rows -= mean  # else a constant feature is endless in units of its deviation
+        rows /= std.clamp_min(torch.finfo(rows.dtype).tiny)
+        squares = torch.linalg.vector_norm(rows, dim=1).square()  # cdist copies the rows, twice
+        apart = torch.addmm(squares[:, None] + squares, rows, rows.mT, alpha=-2)
+        apart.fill_diagonal_(torch.inf)
         near = apart.topk(min(self.neighbours, max(1, len(rows) - 1)), largest=False).indices
         return {"x": x, "picked": picked, "near": picked[near]}
 

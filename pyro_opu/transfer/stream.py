@@ -203,8 +203,13 @@ class Stream:
         self._coming.append(batch[~torch.isin(row_keys(batch), held_out)])
         if sum(map(len, self._coming)) >= self.rows:
             assert self._policy is not None
+            self.fitted = None  # before the next window is looked at
             self.fitted = self._policy.fit(_concatenate(self._coming))
             self._coming, self._window = [], self._next
+
+    def let_go(self) -> None:
+        """Hold no window any more: nothing is drawn from now on."""
+        self.fitted, self._coming = None, []
 
     def position(self) -> dict[str, Any]:
         """The position, for :meth:`seek`: where to read the rows again, not the rows."""

@@ -51,10 +51,14 @@ def chunks(
         yield slice(start, min(start + chunk_size, num_inputs))
 
 
-def rows_at_once(x: Tensor) -> int:
-    """Rows of one pass of a network, whose activations may be much larger than its inputs."""
-    width = 16 * max(64, x.shape[1:].numel())
-    return max(_INPUTS_AT_ONCE, numbers_at_once(x.device) // width)
+def rows_at_once(x: Tensor, outputs: int = 1) -> int:
+    """Rows of one pass of a network, whose activations may be much larger than its inputs.
+
+    It answers with so many ``outputs`` a row.
+    """
+    width, numbers = max(64, x.shape[1:].numel()), numbers_at_once(x.device)
+    most = max(_INPUTS_AT_ONCE, numbers // (16 * width))
+    return max(1, min(most, numbers // max(width, outputs)))
 
 
 def spread_rows(x: Tensor, most: int) -> Tensor:

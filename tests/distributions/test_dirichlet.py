@@ -13,6 +13,7 @@ import pytest
 import torch
 from scipy import special, stats
 from torch import Tensor
+from widest import Held
 
 from pyro_opu.distributions.dirichlet import (
     PredictiveDirichlet,
@@ -182,6 +183,14 @@ def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
     assert log_pi.dtype == d.mean.dtype == d.entropy().dtype == torch.float32
     assert log_pi.isfinite().all() and log_pi.amin() < -65_504  # beyond float16
     assert log_dirichlet_rsample(log_mean).dtype == torch.float32
+
+
+def test_draws_take_four_times_their_memory() -> None:
+    """Gamma variates, exponential ones in twice the digits and in one, and nothing beside them."""
+    log_alpha = torch.zeros(50, 100)
+    with Held() as held:
+        draws = log_dirichlet_rsample(log_alpha, (20,))
+    assert held.bytes < 4.3 * draws.nbytes
 
 
 def test_parameters_are_computed_when_asked_for() -> None:

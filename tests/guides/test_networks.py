@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from widest import Held
 
 from pyro_opu.guides.dirichlet import PredictiveGuide
 from pyro_opu.guides.networks import (
@@ -13,6 +14,7 @@ from pyro_opu.guides.networks import (
     Standardize,
     centres,
     default_trunk_config,
+    in_blocks,
 )
 from pyro_opu.guides.normal import GaussianGuide
 from pyro_opu.guides.trunks import build_trunk
@@ -216,3 +218,10 @@ def test_weights_standardise_too_where_no_more_than_a_few_bits_are_lost(off, uni
 def test_a_pixel_of_little_contrast_has_its_own_scale() -> None:
     z = standardised(torch.rand(200, 20) * torch.linspace(0.2, 1.0, 20))
     torch.testing.assert_close(z.std(0, correction=0), torch.ones(20), rtol=1e-5, atol=0)
+
+
+def test_blocks_of_rows_are_joined_beside_one_another() -> None:
+    x = torch.randn(3000, 40)
+    with Held() as held:
+        found = in_blocks(torch.sin, x)
+    assert torch.equal(found, x.sin()) and held.bytes < 1.2 * x.nbytes

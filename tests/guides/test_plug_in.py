@@ -19,7 +19,7 @@ from pyro.infer import Predictive
 from pyro.nn import PyroModule, PyroSample
 from torch import Tensor, nn
 from torch.nn import functional as F
-from widest import Widest
+from widest import Held, Widest
 
 import pyro_opu
 from pyro_opu import OnePassPredictive, as_teacher
@@ -245,6 +245,15 @@ def test_heads_of_a_thousand_classes_are_few_and_read_some_at_a_time(monkeypatch
         _, start = begun(Thinned(1000).eval(), X[:8])
     assert start.draws.shape == (2**20 // 151_000, 1000, 151)
     assert widest.bytes <= 4 * 2**23
+
+
+def test_heads_under_noise_of_many_features_are_read_some_at_a_time(monkeypatch):
+    """Noise of each of 400 features asked about, for each draw: 256 at once would be 105 MB."""
+    monkeypatch.setattr(beginning, "MOST_HEADS", 2**19)
+    network = nn.Sequential(nn.Linear(6, 400), nn.ReLU(), nn.Dropout(), nn.Linear(400, 3)).eval()
+    with Widest() as widest:
+        _, start = begun(network, X[:8])
+    assert len(start.draws) == 2**19 // 1203 and widest.bytes <= 4 * 2**22
 
 
 def test_dropout_that_reaches_the_features_is_learnt():
@@ -552,6 +561,22 @@ def test_what_is_told_is_read_once():
     assert torch.equal(guide(X).log_alpha, rest(pool.statistics[READ]).log_alpha)
     for mine, expected in zip(*gradients, strict=True):
         torch.testing.assert_close(mine, expected)
+
+
+def test_images_are_read_a_block_at_a_time():
+    """A thousand at once would make ten times as many numbers."""
+    torch.manual_seed(0)
+    network = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Dropout(),
+        nn.Linear(32, 3),
+    ).eval()  # fmt: skip
+    x = torch.rand(1000, 3, 16, 16)
+    guide = guide_at(PredictiveGuide, begun(network, x[:40])[1], x[:40])
+    with torch.no_grad(), Held() as held:
+        _, pool = read_once(guide, Pool(x, {}))
+    expected = guide.trunk.moments_at(x)
+    torch.testing.assert_close(pool.statistics[READ], expected)
+    assert held.bytes < 2.5 * 256 * 8 * 14 * 14 * 4 + expected.nbytes
 
 
 def test_what_training_changes_is_read_at_every_step(source):

@@ -9,11 +9,13 @@ import pytest
 import torch
 from quick_distill import quick
 from torch import Tensor, nn
+from widest import Held
 
 from pyro_opu import PredictiveDirichlet, epistemic_uncertainty, fidelity
 from pyro_opu.distributions import Empirical
 from pyro_opu.distributions.normal import PredictiveNormal
-from pyro_opu.judging import ClassJudge, RealJudge
+from pyro_opu.judging import ClassJudge, RealJudge, classes
+from pyro_opu.judging.classes import Measured
 from pyro_opu.rng import seeded
 
 S, N = 200, 400
@@ -56,6 +58,16 @@ class TestClasses:
             sum(kl(h, shared) for h in halves) / 2, rel=1e-3
         )
         assert found["energy_to_posterior"] == pytest.approx(0.0, abs=5e-4)  # 256 draws of it
+
+    def test_gaps_of_draws_are_found_some_at_a_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        measured = Measured.of_draws(self.draws)
+        mean = self.draws.double().mean(0)
+        monkeypatch.setattr(classes, "NUMBERS", 7 * mean.numel())
+        with Held() as held:
+            found = measured.gaps
+        expected = (self.draws.double() * (self.draws.double() / mean).log()).sum(-1)
+        torch.testing.assert_close(found, expected)
+        assert held.bytes < found.nbytes + 4 * 7 * mean.nbytes
 
     def test_the_posterior_itself_attains_what_fresh_draws_leave(self) -> None:
         labelled = ClassJudge(self.x, self.draws)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +12,12 @@ import torch
 from kept_rows import WEIGHTS, quick, rows, teacher
 from scipy.stats import binomtest
 from torch import Tensor
+from widest import Widest
 
 from pyro_opu import OnePassPredictive
 from pyro_opu.checks.errors import ArgumentError
 from pyro_opu.judging.drift import INPUTS, Watch, counted
+from pyro_opu.predictive import with_novelty
 from pyro_opu.training.certify import FEW
 
 pytestmark = pytest.mark.usefixtures("brief")
@@ -32,6 +35,19 @@ def test_shifted_rows_raise_it_and_others_do_not(fast: OnePassPredictive) -> Non
     assert found.alarm and (found.since, found.of) == (2, "inputs") and found.row < 2025
     assert fast.watch(rows(5, seed=3)).since == 2  # it stays
     assert not fast.watch(rows(5, seed=3), restart=True).alarm
+
+
+def test_rows_are_scored_a_block_at_a_time(fast: OnePassPredictive, monkeypatch: Any) -> None:
+    x = rows(500, seed=9)
+    whole = fast._scores(x)
+    with Widest() as widest:
+        fast._scores(x)
+    monkeypatch.setattr(with_novelty, "rows_at_once", lambda x, outputs: 50)
+    with Widest() as narrower:
+        blocks = fast._scores(x)
+    for name, value in whole.items():
+        np.testing.assert_allclose(blocks[name], value, rtol=1e-4, atol=1e-5)
+    assert narrower.bytes <= widest.bytes / 5
 
 
 def test_fewer_classes_raise_it_by_the_answers(fast: OnePassPredictive) -> None:

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 from posteriors import VECTOR_POLICIES, smooth_images
-from widest import Widest
+from widest import Held, Widest
 
 from pyro_opu.transfer import (
     Box,
@@ -302,6 +302,24 @@ def test_neighbours_of_wide_rows_are_sought_among_few() -> None:
         policy = Differences().fit(torch.cat([x] * 3))
     assert len(policy.buffers["near"]) == 111
     assert widest.bytes < 2 * x.nbytes * 3
+
+
+@pytest.mark.parametrize("constant", [0.0, -0.42, 1e3])
+def test_a_feature_that_does_not_vary_moves_no_neighbour(constant: float) -> None:
+    """As the border of images that were normalised."""
+    x = torch.randn(60, 6)
+    scaled = x / x.std(0, correction=0)
+    apart = torch.cdist(scaled, scaled).fill_diagonal_(torch.inf)
+    beside = torch.full((60, 1), constant)
+    near = Differences().fit(torch.cat([x, beside], 1)).buffers["near"]
+    assert torch.equal(near, apart.topk(10, largest=False).indices)
+
+
+def test_neighbours_are_found_beside_one_copy_of_the_rows() -> None:
+    x = torch.randn(128, 3, 64, 64)
+    with Held() as held:
+        Differences().fit(x)
+    assert held.bytes < 1.3 * x.nbytes
 
 
 def test_default_for_tables() -> None:
