@@ -14,8 +14,8 @@ every kind of block in them. ``fidelity`` goes over all inputs in chunks; with m
 takes seconds, so the N of those rows is smaller, and the peak is that of the first few chunks.
 
 The second table has a default student, of 20 steps, of a million rows, of 10,000 columns, and of
-10,000 classes. The third has one of two convolutions with dropout before the head, at images of
-three channels: a tensor, or a loader that makes them as it is asked.
+10,000 classes. The third has one of two convolutions, or of torchvision's resnet18, with dropout
+before the head, at images of three channels: a tensor, or a loader that makes them as it is asked.
 """
 
 from __future__ import annotations
@@ -59,8 +59,14 @@ ROWS = (
 )
 #: N, D, C and S of a regression that is distilled by default, but for its steps.
 SHAPES = ((1_000_000, 20, 2, 200), (2000, 10_000, 2, 100), (1000, 20, 10_000, 20))
-#: Images, their sides, steps, and whether a loader gives them.
-IMAGES = ((12_000, 32, 20, 0), (12_000, 32, 20, 1), (600, 224, 5, 1))
+#: Network, images, their sides, steps, and whether a loader gives them.
+IMAGES = (
+    ("convolutions", 12_000, 32, 20, 0),
+    ("convolutions", 12_000, 32, 20, 1),
+    ("convolutions", 600, 224, 5, 1),
+    ("convolutions", 2400, 224, 5, 1),
+    ("resnet18", 2000, 32, 20, 0),
+)
 QUICK = (("distill", 2000, 10, 16), ("fidelity", 20, 10, 10))
 #: Freed tensors of so many bytes and more are given back.
 GIVEN_BACK = {"MALLOC_MMAP_THRESHOLD_": str(2**16)}
@@ -70,11 +76,11 @@ STATUS = Path("/proc/self/status")
 def main() -> None:
     options = parser(__doc__)
     options.add_argument("--of", nargs=4, help=argparse.SUPPRESS)
-    options.add_argument("--images", nargs=4, type=int, help=argparse.SUPPRESS)
+    options.add_argument("--images", nargs=5, help=argparse.SUPPRESS)
     args = options.parse_args()
     torch.set_num_threads(1)
     if args.images:
-        print(of_images(*args.images))
+        print(of_images(args.images[0], *map(int, args.images[1:])))
         return
     if args.of and args.of[0].isdigit():
         print(of_shape(*map(int, args.of)))
@@ -102,8 +108,8 @@ def main() -> None:
         say({"so far": shapes[-1:]})
     images: list[dict] = []
     for asked in () if args.quick else IMAGES:
-        row = dict(zip(("images", "side", "steps", "loader"), asked, strict=True))
-        data = 3 * asked[0] * asked[1] ** 2 * 4 / 1e6
+        row = dict(zip(("network", "images", "side", "steps", "loader"), asked, strict=True))
+        data = 3 * asked[1] * asked[2] ** 2 * 4 / 1e6
         peak = in_a_process("benchmarks.memory", "--images", *map(str, asked))
         images.append({**row, "all images, MB": data, "peak, MB": peak})
         say({"so far": images[-1:]})
@@ -172,14 +178,24 @@ class Images(Dataset):
         return torch.rand(3, self.side, self.side, generator=generator)
 
 
-def of_images(count: int, side: int, steps: int, by_loader: int) -> float:
-    """Megabytes that a student of a convolution takes, beside images in a tensor or all in all."""
-    torch.manual_seed(0)
-    stride = 4 if side > 100 else 1
-    network = nn.Sequential(
-        nn.Conv2d(3, 8, 5, stride), nn.ReLU(), nn.Conv2d(8, 16, 5, 2), nn.ReLU(),
+def network_of(name: str, side: int) -> nn.Module:
+    """Two convolutions or resnet18, with dropout before a head of ten classes."""
+    if name == "resnet18":
+        from torchvision.models import resnet18
+
+        network = resnet18(num_classes=10)
+        network.fc = nn.Sequential(nn.Dropout(), network.fc)
+        return network.eval()
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 5, 4 if side > 100 else 1), nn.ReLU(), nn.Conv2d(8, 16, 5, 2), nn.ReLU(),
         nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Dropout(), nn.Linear(256, 10),
     ).eval()  # fmt: skip
+
+
+def of_images(name: str, count: int, side: int, steps: int, by_loader: int) -> float:
+    """Megabytes that a student of a network takes, beside images in a tensor or all in all."""
+    torch.manual_seed(0)
+    network = network_of(name, side)
     images = Images(count, side)
     x: Any = DataLoader(images, 32, shuffle=True)
     if not by_loader:
