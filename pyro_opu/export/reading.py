@@ -91,8 +91,9 @@ class ReadProgram:
             f"{name} ({', '.join(map(str, each['shape']))}), {each['unit']}"
             for name, each in self.outputs.items()
         ]
-        first = f"a program {held}, written by pyro_opu {self.version}\ninputs: {self.form}"
-        lines = [f"{first}, {self.input_shape}", *(f"output: {each}" for each in named)]
+        shape = "" if self.form.parts else f", {self.input_shape}"
+        first = f"a program {held}, written by pyro_opu {self.version}"
+        lines = [first, f"inputs: {self.form}{shape}", *(f"output: {each}" for each in named)]
         lines += [
             f"bound: mean within {bound} of its teacher's at {level} of new rows"
             for level, bound in self.bounds.items()

@@ -373,8 +373,7 @@ class Columns(Form):
         ):
             found = {key: tuple(value.shape[1:]) for key, value in given.items()}
             raise ArgumentError(
-                f"`{name}` must be {self}; got {written(found, kind)}. Pass the inputs "
-                "that the student was made for."
+                f"`{name}` must be {self}; got {written(found, kind)}. Pass inputs of that form."
             )
         if kind != "dict":
             given = dict(zip(wanted, given.values(), strict=True))

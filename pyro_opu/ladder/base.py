@@ -164,7 +164,8 @@ class Exact(Teacher):
                 "concentration"; quantiles over the draws, such as "quantile_0.05"; "draws"
                 ``(S, N, K)``; "labels" ``(S, N)``, one per draw, -1 at rows that are not finite,
                 for which the program takes an input "seed", int64 ``(1,)``. Where several sites are
-                observed, "site.mean".
+                observed, "site.mean", and "mean" is that of each. A row with an index below 0 has
+                NaN.
             num_draws: Fewer draws, which as a sample are nearest to all at every other row of the
                 example (``ladder.files.nearest_draws``): give some hundred rows.
 

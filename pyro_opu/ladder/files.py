@@ -99,7 +99,7 @@ class ExactProgram(FileProgram):
         for number, value in enumerate(values):
             self.register_buffer(f"draws_{number}", value.detach().cpu())
         self.num_values = len(values)
-        self.units = _checked_outputs(outputs, self._units())
+        self.units = _checked_outputs(outputs, self._units(), [self._prefix(p) for p in parts])
         self.outputs = tuple(self.units)
         if self.count < 2:
             self._check_spread()
@@ -213,6 +213,8 @@ class ExactProgram(FileProgram):
         values = [getattr(self, f"draws_{number}") for number in range(self.num_values)]
         trunk = self.trunk.forward(rows, x)
         found: Tensor = self.late.forward(self.count, rows, *values, *trunk, x)[0]
+        if indices := self.form.index_columns:  # a model counts those below 0 from the end
+            found = torch.where((x[:, indices] >= 0).all(1)[:, None], found, torch.nan)
         return found
 
     def _prefix(self, part: Part) -> str:
@@ -271,12 +273,17 @@ def uniform(seed: Tensor, like: Tensor) -> Tensor:
     return ((h * 16807 % PRIME).to(torch.float64) / PRIME).to(like.dtype)[..., None]
 
 
-def _checked_outputs(outputs: Sequence[str] | str, known: dict[str, str]) -> dict[str, str]:
-    """Names of outputs, from a list or from text with commas, and their units."""
+def _checked_outputs(
+    outputs: Sequence[str] | str, known: dict[str, str], sites: Sequence[str]
+) -> dict[str, str]:
+    """Names of outputs, from a list or from text with commas, and their units.
+
+    The usual ones are those of each site, by its prefix.
+    """
     given = [n.strip() for n in outputs.split(",")] if isinstance(outputs, str) else outputs
     if not isinstance(given, Iterable) or not all(isinstance(name, str) for name in given):
         raise ArgumentTypeError(f"`outputs` must be names; got {outputs!r}. Write 'mean, total'.")
-    names: list[str] = list(given)
+    names = [f"{s}{name}" for name in given for s in (sites if name in OUTPUTS else ("",))]
     quantiles: dict[str, str] = {}
     for name in names:
         match = re.search(r"quantile_[\d.]+$", name)

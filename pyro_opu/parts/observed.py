@@ -87,9 +87,15 @@ def _site(program: Program, asked: str | None, real: bool) -> str:
         if asked in nodes
         else "which the model does not have"
     )
+    if asked not in free:
+        fits = program.sites.answered(program.returned)
+        raise ArgumentError(
+            f"`site` must name an observed site of the model; got '{asked}', {kind}. "
+            f"Candidates: {fits}."
+        )
     raise ArgumentError(
         f"`site` must name an observed site that is {_REAL if real else ALLOWED}; got '{asked}', "
-        f"{kind}. Candidates: {fits}. {cure({asked: free[asked]}) if asked in free else ''}"
+        f"{kind}. Candidates: {fits}. {cure({asked: free[asked]})}"
     )
 
 

@@ -166,6 +166,20 @@ def test_several_inputs_and_sites() -> None:
     table = posterior.uncertainty((X[:5], group[:5]))
     torch.testing.assert_close(found["bought.mean"], table["bought"].mean)
     torch.testing.assert_close(found["spent.epistemic"], table["spent"].epistemic)
+    program, _ = posterior._program(posterior._example(None), OUTPUTS, None)
+    assert program.outputs == tuple(f"{k}.{name}" for name in OUTPUTS for k in ("bought", "spent"))
+    assert posterior.file_size((X, group)) == program.size
+
+
+def test_a_negative_index_has_no_answer() -> None:
+    draws = {"a": torch.randn(S, 4, C)}
+    posterior = exact((draws, lambda draw, x, g: (draw["a"][g] * x[:, :1]).softmax(-1)))
+    group = torch.arange(7) % 4
+    program, _ = posterior._program(posterior._look((X[:7], group)), "mean, labels", None)
+    group[3] = -1
+    found = program(X[:7], group, torch.zeros(1, dtype=torch.int64))
+    assert found["mean"].isnan().any(1).tolist() == (group < 0).tolist()
+    assert ((found["labels"] == -1) == (group < 0)).all()
 
 
 def test_fewer_draws_are_those_that_come_nearest() -> None:
