@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -57,7 +59,8 @@ class Thinned(SharedMasks):
     Under one draw's masks the dropped units of a layer are zero: the layer before need not compute
     them, and the one after need not read them. With a rate of one half a product between two such
     layers takes a quarter of its operations. What comes before the first dropout is computed once,
-    changes in place too, and given to later draws call by call. Anything but products, functions of
+    changes in place too, and given to later draws: part by part within :meth:`skipping`, else call
+    by call. Anything but products, functions of
     one number and dropout is given whole layers.
 
     Args:
@@ -73,8 +76,36 @@ class Thinned(SharedMasks):
         self._calls: list[tuple[Function, Any, dict[int, int]]] = []
         self._place: int | None = 0  # among them; None after a mask
         self._known = False
+        # Parts that ended before the first mask, by where they began: where they ended, and what
+        # they gave, with the changes by then.
+        self._ended: dict[tuple[Function, int], tuple[int, Any, dict[int, int]]] = {}
         self._turned: dict[int, Tensor] = {}
         self._layers: dict[int, _Layer] = {}
+
+    @contextmanager
+    def skipping(self, network: nn.Module) -> Iterator[None]:
+        """Inside, parts that end before the first mask run under the first draw alone."""
+        parts = [part for part in network.modules() if "forward" not in vars(part)]
+        parts = [part for part in parts if not isinstance(part, torch.jit.ScriptModule)]
+        for part in parts:
+            vars(part)["forward"] = partial(self._part, part.forward)
+        try:
+            yield
+        finally:
+            for part in parts:
+                del vars(part)["forward"]
+
+    def _part(self, forward: Function, *args: object, **kwargs: object) -> Any:
+        begun = self._place
+        if begun is not None and self._known and (forward, begun) in self._ended:
+            self._place, given, self._changes = self._ended[forward, begun]
+            return given
+        given = forward(*args, **kwargs)
+        if not (begun is None or self._known or begun == self._place):
+            plain = given if isinstance(given, tuple) else (given,)
+            if all(isinstance(each, Tensor) for each in plain):  # nobody adds to them
+                self._ended[forward, begun] = len(self._calls), given, self._changes
+        return given
 
     def run(
         self, network: Callable[[Tensor], Tensor], x: Tensor, given: Callable[[Call], Tensor]

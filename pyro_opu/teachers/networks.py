@@ -164,7 +164,7 @@ class DropoutTeacher(BaseTeacher[Tensor]):
     def _evaluate_thinned(self, draws: Tensor, x: Tensor) -> Tensor:
         thinned = Thinned((x, *self.module.parameters(), *self.module.buffers()))
         found = self._random[x.shape[1:]]
-        with found.running():
+        with found.running(), thinned.skipping(self.module):
             answers = [
                 thinned.run(self.module, x, given_by(found.calls, found.drawn(seed)))
                 for seed in draws.tolist()

@@ -166,8 +166,6 @@ class KeepBest(KeepLast):
         """Move the average towards the student."""
         decay = min(self.averaging, step / (9 + step))
         torch._foreach_lerp_(self._averaged, self._trained, 1 - decay)
-        for kept, buffer in self._buffers:
-            kept.copy_(buffer)
 
     def scores(self, guide: nn.Module) -> dict[str, float]:
         """Scores of a guide, by rank 0 for all."""
@@ -175,6 +173,8 @@ class KeepBest(KeepLast):
 
     def evaluate(self, phase: str, step: int, parts: dict[str, float]) -> None:
         """Judge the average; keep its weights if they are the best so far."""
+        for own, buffer in self._buffers:  # a frozen network's weights are among them
+            own.copy_(buffer)
         self.ranks.broadcast_state(self.guide, self.average)
         found = self.scores(self.average)
         score = found["energy_distance"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -138,6 +139,57 @@ def test_what_is_changed_in_place_before_dropout_is_computed_once() -> None:
             thinned.run(net, x, lambda call: torch.ones(call.shape, dtype=torch.bool))
     trunk = 2 * rows * (36 * 8 * 27 + 16 * 4 * 72)
     assert meter.operations == trunk + 2 * draws * rows * 64 * 10
+
+
+class Counting(nn.Module):
+    """Layers that count their passes, and what they give in a dict, to which the caller adds."""
+
+    def __init__(self, as_dict: bool = False) -> None:
+        super().__init__()
+        self.layers, self.passes, self.as_dict = nn.Linear(4, WIDTH), 0, as_dict
+
+    def forward(self, x: Tensor) -> Any:
+        self.passes += 1
+        h = self.layers(x).relu_()
+        return {"h": h} if self.as_dict else h
+
+
+class Headed(nn.Module):
+    """A trunk, dropout, and layers that are run under every draw, also those of the trunk."""
+
+    def __init__(self, as_dict: bool) -> None:
+        super().__init__()
+        self.trunk, self.after = Counting(as_dict), Counting()
+        self.dropout, self.last = nn.Dropout(), nn.Linear(WIDTH, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        given = self.trunk(x)
+        if isinstance(given, dict):
+            assert len(given) == 1
+            given["more"] = given = given["h"]
+        h = self.last(self.dropout(given))
+        return self.last(self.after(h)) + self.trunk.layers(h).sum(-1, keepdim=True)
+
+
+@pytest.mark.parametrize("as_dict", [False, True])
+@torch.no_grad()
+def test_parts_before_the_first_dropout_run_once(as_dict: bool) -> None:
+    net, x, draws = Headed(as_dict), torch.randn(5, 4), 6
+    calls = [Call("keep", (1, WIDTH), 0.5)]
+
+    def answers(thinned: Thinned) -> Tensor:
+        return torch.stack([thinned.run(net, x, masks(seed, calls)) for seed in range(draws)])
+
+    expected = answers(Thinned((x, *net.parameters())))
+    net.trunk.passes = net.after.passes = 0
+    thinned = Thinned((x, *net.parameters()))
+    with thinned.skipping(net):
+        found = answers(thinned)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    assert (net.trunk.passes, net.after.passes) == (draws if as_dict else 1, draws)
+    with pytest.raises(ZeroDivisionError), thinned.skipping(net):
+        1 / 0  # noqa: B018
+    assert not any("forward" in vars(part) for part in net.modules())
 
 
 class Attending(nn.Module):
