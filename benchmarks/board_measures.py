@@ -24,6 +24,7 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
 import pyro_opu
+from benchmarks import flagship
 from benchmarks.board_posteriors import Task, task
 from benchmarks.memory import in_a_process, peak_of
 from papers.timing import timed
@@ -96,6 +97,14 @@ def distilled(asked: Task, seed: int, steps: float) -> tuple[pyro_opu.OnePassPre
             asked.source, asked.transfer, seed=seed, progress=False, **asked.options
         )
         return fast, time.perf_counter() - start
+
+
+def known(seed: int) -> Numbers:
+    """A student of a network that people know."""
+    found = flagship.small(seed)
+    kinds = {"draws": "draws", "factor": "single", "pass / network": "ratio", "distil, s": "make"}
+    title = "resnet18, dropout before its head"
+    return {f"{title}: {kind}": found[name] for name, kind in kinds.items()}
 
 
 def of_classes(fast: Any, teacher: Any, x: Tensor) -> Numbers:

@@ -15,7 +15,8 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Iterator
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import torch
 import torchvision
@@ -23,10 +24,10 @@ from pyro.infer import Predictive
 from torch import Tensor, nn
 
 import pyro_opu
-from benchmarks.board_measures import factor
 from papers import datasets
 from papers.results import finish, parser, say
 from papers.timing import timed
+from pyro_opu.judging.yardstick import typical_factor
 from pyro_opu.models.last_layer import last_layer_laplace, on_features
 from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.models.neural_network import fit_network
@@ -45,21 +46,44 @@ def main() -> None:
     if args.quick:
         args.rows, args.epochs, args.steps, judged = 60, 1, 2, 40
     torch.manual_seed(0)
-    device = torch.device("cuda" if gpu else "cpu")
-    data = datasets.fashion_mnist()
-    order = torch.randperm(len(data.x))[: 2 * args.rows + judged]
-    step = 4 if args.quick else 1
-    x, y = pictures(data.x[order])[..., ::step, ::step].to(device), data.y[order].to(device)
-    sizes = [args.rows, args.rows, judged]
-    train, transfer, test = zip(x.split(sizes), y.split(sizes), strict=True)
-    outside = pictures(datasets.kmnist().x[:judged])[..., ::step, ::step].to(device)
+    sets = Sets.of(args.rows, judged, step=4 if args.quick else 1)
     rows = []
-    for name, source, plain in posteriors(*train, args):
-        rows.append({"posterior": name} | of(source, plain, transfer[0], test, outside, args.steps))
+    for name, source, plain in islice(posteriors(*sets.train, args.epochs), 1 if args.quick else 3):
+        rows.append({"posterior": name} | of(source, plain, sets, num_steps=args.steps, seed=0))
         say({"so far": rows[-1:]})
     finish(
         __file__, args, {"Students": rows}, device=torch.cuda.get_device_name() if gpu else "CPU"
     )
+
+
+def small(seed: int) -> dict[str, float]:
+    """For the scoreboard: dropout before the head, 500 pictures at 3 x 16 x 16, by "quick"."""
+    torch.manual_seed(0)
+    sets = Sets.of(500, 500, step=2)
+    _, source, plain = next(posteriors(*sets.train, epochs=5))
+    return of(source, plain, sets, effort="quick", seed=seed)
+
+
+class Sets(NamedTuple):
+    """Pictures and labels that train and test, pictures that transfer, and those of KMNIST."""
+
+    train: tuple[Tensor, Tensor]
+    transfer: Tensor
+    test: tuple[Tensor, Tensor]
+    outside: Tensor
+
+    @classmethod
+    def of(cls, rows: int, judged: int, step: int = 1) -> Sets:
+        """So many that train, and that transfer, in random order; of pixels each ``step``-th."""
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        data = datasets.fashion_mnist()
+        order = torch.randperm(len(data.x))[: 2 * rows + judged]
+        x, y = pictures(data.x[order])[..., ::step, ::step].to(device), data.y[order].to(device)
+        train, transfer, test = zip(
+            *(each.split([rows, rows, judged]) for each in (x, y)), strict=True
+        )
+        outside = pictures(datasets.kmnist().x[:judged])[..., ::step, ::step].to(device)
+        return cls(train, transfer[0], test, outside)
 
 
 def pictures(x: Tensor) -> Tensor:
@@ -74,19 +98,17 @@ def network() -> nn.Sequential:
     return nn.Sequential(trunk, nn.Dropout(), head)
 
 
-def posteriors(x: Tensor, y: Tensor, args: Any) -> Iterator[tuple[str, Any, nn.Module]]:
-    """Names, sources, and the network whose pass is the plain one; in short the first alone."""
+def posteriors(x: Tensor, y: Tensor, epochs: int) -> Iterator[tuple[str, Any, nn.Module]]:
+    """Names, sources, and the network whose pass is the plain one."""
 
     def fitted() -> nn.Sequential:
         made = network().to(x.device)
-        fit_network(made, x, y, epochs=args.epochs).eval()
+        fit_network(made, x, y, epochs=epochs).eval()
         return made
 
     first = fitted()
     plain = nn.Sequential(first[0], first[2])
     yield "dropout before the head", first, plain
-    if args.quick:
-        return
     trunk, fit = last_layer_laplace(copy.deepcopy(plain), x, y)
     model = on_features(trunk, logistic_regression(10))
     last = Predictive(model, guide=fit.guide, num_samples=DRAWS, return_sites=["obs"])
@@ -94,18 +116,17 @@ def posteriors(x: Tensor, y: Tensor, args: Any) -> Iterator[tuple[str, Any, nn.M
     yield "five networks", [first, *(fitted() for _ in range(MEMBERS - 1))], plain
 
 
-def of(
-    source: Any, plain: nn.Module, x: Tensor, test: Any, outside: Tensor, steps: int | None
-) -> dict[str, float]:
-    """A default student of one posterior, beside it."""
-    begun = time.perf_counter()
-    fast = pyro_opu.distill(source, x, num_steps=steps, seed=0, progress=False)
+def of(source: Any, plain: nn.Module, sets: Sets, **options: Any) -> dict[str, float]:
+    """A student of one posterior, beside it."""
+    test, begun = sets.test, time.perf_counter()
+    fast = pyro_opu.distill(source, sets.transfer, progress=False, **options)
     seconds = time.perf_counter() - begun
     found = pyro_opu.fidelity(fast, source, test[0], num_draws=DRAWS, seed=0, wasserstein_inputs=0)
-    options = {"num_draws": DRAWS, "seed": 0}
-    scores = pyro_opu.detection(fast, source, *test, {"KMNIST": outside}, **options)
+    scores = pyro_opu.detection(
+        fast, source, *test, {"KMNIST": sets.outside}, num_draws=DRAWS, seed=0
+    )
     theirs = pyro_opu.mutual_information(pyro_opu.as_teacher(source).probs(test[0], DRAWS))
-    few = test[0][:100]
+    mine, few = fast.uncertainty(test[0]).epistemic, test[0][:100]
     with torch.no_grad():
         calls = {"pass": lambda: fast.distribution(few), "plain": lambda: plain(few)}
         times = timed(calls, 2.0)
@@ -115,7 +136,7 @@ def of(
         "distil, s": seconds,
         "pass / network": times["pass"] / times["plain"],
         "draws": found.draws,
-        "factor": factor(fast.uncertainty(test[0]).epistemic.cpu(), theirs.cpu()),
+        "factor": typical_factor(*(e.double().cpu().numpy() for e in (mine, theirs))),
         "AUROC": 100 * scores.best("teacher", "KMNIST")[1].auroc,
         "its student's": 100 * scores.best("student", "KMNIST")[1].auroc,
     }

@@ -170,6 +170,7 @@ def students(seed: int, args: argparse.Namespace) -> Numbers:
 #: Section -> whether once is enough, and its measurement.
 SECTIONS: dict[str, tuple[bool, Any]] = {
     "students": (False, students),
+    "flagship": (False, lambda seed, args: {} if args.quick else measures.known(seed)),
     "novelty": (False, lambda seed, args: measures.novelty(seed)),
     "speed": (False, lambda seed, args: measures.speed(seed)),
     "files": (False, lambda seed, args: measures.exported(seed)),
