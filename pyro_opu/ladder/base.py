@@ -326,7 +326,7 @@ class Exact(Teacher):
         """Inputs as one tensor; at the first the posterior is looked at, and its draws are held."""
         packed = self.teacher.packed(x)
         if self._seen is None:
-            self._seen = packed[:FEW].clone()
+            self._seen = packed[:FEW].detach().clone()
         if self._held is None:
             with exclusive():
                 self.teacher.finish(packed, self._wanted)

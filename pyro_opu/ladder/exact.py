@@ -147,8 +147,8 @@ def _few_rows(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     known = given and all(isinstance(each, Tensor) and each.dim() for each in given)
     if not known or (args and kwargs) or len({len(each) for each in given}) > 1:
         return None
-    few = {name: value[:FEW].clone() for name, value in kwargs.items()}
-    rows = tuple(value[:FEW].clone() for value in args)
+    few = {name: value[:FEW].detach().clone() for name, value in kwargs.items()}
+    rows = tuple(value[:FEW].detach().clone() for value in args)
     return few or (rows[0] if len(rows) == 1 else rows)
 
 

@@ -62,7 +62,7 @@ class Call:
 
     def form(self) -> Hashable:
         """What calls have in common that differ in numbers and rows; ``None``: they have none."""
-        state = torch.get_default_dtype(), torch.is_autocast_enabled(), validates()
+        state = torch.get_default_dtype(), *map(_autocast, ("cpu", "cuda")), validates()
         spec = self._spec if isinstance(self._spec, tuple) else repr(self._spec)
         leaves = [*map(self._leaf, self._leaves)]
         return None if None in leaves else (spec, state, *leaves)
@@ -77,6 +77,11 @@ class Call:
         if isinstance(leaf, int | float | complex | np.generic):
             return type(leaf), repr(leaf)  # which tells 0.0 from -0.0
         return (type(leaf), leaf) if isinstance(leaf, _LASTING) else None
+
+
+def _autocast(device: str) -> torch.dtype | None:
+    """The dtype to which operations on a device cast what they are given."""
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
 
 
 class Forms(Generic[T]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 import warnings
@@ -407,6 +408,22 @@ class TestForms:
         free, held = exact(X), exact(X, y=torch.ones(len(X), dtype=torch.long))
         assert (held["obs"] == 1).all() and not (free["obs"] == 1).all()
         assert not (exact(X)["obs"] == 1).all()
+
+    def test_a_record_made_under_autocast_is_none_outside(self) -> None:
+        def source(x: Tensor) -> None:
+            w = pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
+            pyro.deterministic("mean", x @ w)
+
+        predictive = Predictive(source, {"w": torch.randn(S, D)})
+        exact = batched(predictive)
+        for cast in (True, False, True):
+            with torch.autocast("cpu", torch.bfloat16, enabled=cast):
+                torch.testing.assert_close(exact(X)["mean"], predictive(X)["mean"])
+
+    def test_is_copied_when_inputs_want_gradients(self) -> None:
+        exact = batched(Predictive(many, {"a": torch.randn(S, D)}))
+        exact(X.clone().requires_grad_() * 2)
+        assert copy.deepcopy(exact)(X).keys() == exact(X).keys()
 
     def test_an_object_may_hold_something_else(self) -> None:
         def source(batch: SimpleNamespace) -> None:
