@@ -1,6 +1,7 @@
 """How near default students of networks are to their posteriors, at new rows and at taught ones.
 
 python -m benchmarks.networks
+python -m benchmarks.networks --only wide --trial NETWORK_SHARE=1   # another number of `tuned`
 
 Networks of digits: MC dropout of two sizes, dropout before the head of two convolutions, and an
 ensemble. "As near as draws" is the number of posterior draws whose mean errs as the student's does
@@ -28,6 +29,7 @@ from pyro_opu.judging.yardstick import typical_factor
 from pyro_opu.metrics.distances import kl_of_rows
 from pyro_opu.models.neural_network import dropout_network, fit_network
 from pyro_opu.reports.answers import teacher_of
+from pyro_opu.training import tuned
 
 DRAWS, PARTS = 8000, 8
 
@@ -53,16 +55,25 @@ TASKS: dict[str, Callable[[], Task]] = {
 def main() -> None:
     arguments = parser(__doc__, seeds=5)
     arguments.add_argument("--effort", default="default")
+    arguments.add_argument("--only", nargs="+", choices=TASKS, default=list(TASKS))
+    arguments.add_argument("--trial", nargs="+", default=[], metavar="NAME=NUMBER")
     args = arguments.parse_args()
+    for trial in args.trial:
+        try_out(*trial.split("="))
     torch.set_num_threads(1)
     if args.quick:
         args.seeds = 1
     record_seeds(__file__, args, of_seed, {"students": ("posterior", "effort")})
 
 
+def try_out(name: str, number: str) -> None:
+    """Teach by another number than that which training was tuned by."""
+    setattr(tuned, name, type(getattr(tuned, name))(float(number)))
+
+
 def of_seed(seed: int, args: Any) -> Tables:
     rows = []
-    for name in ("wide",) if args.quick else TASKS:
+    for name in ("wide",) if args.quick else args.only:
         asked, known = TASKS[name](), truth(name)
         effort = "quick" if args.quick else args.effort
         began = time.process_time()
