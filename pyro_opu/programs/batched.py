@@ -91,7 +91,7 @@ class BatchedPredictive(Predictive):
         return found
 
     def _answered(self, call: Call, form: Hashable) -> dict[str, Tensor] | None:
-        """The answer, or ``None`` where an argument of a distribution is not valid."""
+        """The answer, or ``None`` where ``Predictive`` is to give it, or to raise an error."""
         for key in ((form, call.rows), form):
             programs = self._programs[key]
             if programs is not None and programs.serves(call):
@@ -108,6 +108,9 @@ class BatchedPredictive(Predictive):
         ways: Callable[[], AbstractContextManager[Any]] = Rewrites
         if size > 1 and not all(name in self.posterior_samples for name in shapes):
             self._compare(model, guide, form)
+            parts = (self._of_model, *([self._of_guide] if guide and guide.shapes else []))
+            if all(part.use_vmap is False for part in parts):
+                return None  # the loop of ``Predictive`` is the quickest
             vmaps = False not in (self._of_guide.use_vmap, self._of_model.use_vmap)
             if vmaps and form is not None and self._never.isdisjoint((form, (form, call.rows))):
                 programs = self._recorded(model, guide, shapes, call, form)
