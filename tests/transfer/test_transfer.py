@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 from posteriors import VECTOR_POLICIES, smooth_images
-from widest import Held, Widest
+from widest import Widest
 
 from pyro_opu.transfer import (
     Box,
@@ -313,13 +313,6 @@ def test_a_feature_that_does_not_vary_moves_no_neighbour(constant: float) -> Non
     beside = torch.full((60, 1), constant)
     near = Differences().fit(torch.cat([x, beside], 1)).buffers["near"]
     assert torch.equal(near, apart.topk(10, largest=False).indices)
-
-
-def test_neighbours_are_found_beside_one_copy_of_the_rows() -> None:
-    x = torch.randn(128, 3, 64, 64)
-    with Held() as held:
-        Differences().fit(x)
-    assert held.bytes < 1.3 * x.nbytes
 
 
 def test_default_for_tables() -> None:
