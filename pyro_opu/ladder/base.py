@@ -190,7 +190,7 @@ class Exact(Teacher):
     def file_size(self, x: InputLike) -> int | None:
         """Bytes of draws and weights in a file, ``None`` where :meth:`export` would refuse."""
         try:
-            return self._program(self._look(x)[:1], "mean", None)[0].size
+            return self._program(self._look(x)[:FEW], "mean", None)[0].size
         except ArgumentError:
             return None
 
@@ -204,6 +204,14 @@ class Exact(Teacher):
             raise ArgumentError(
                 f"`source` must be a program of its draws, to be a file; {self.teacher!r} is not: "
                 f"{why.rstrip('.')}. Distil it, and export the student."
+            )
+        if not said.is_apart(x):
+            asked = "asked alone they do not" if len(x) > 1 else "one row of x does not show it"
+            raise ArgumentError(
+                "`source` must say the same of rows whatever rows are beside them, to be a program "
+                f"that is given any; {asked}. Scale x by numbers of the training rows, not by "
+                "x.mean(0), sort and sum over no rows, and pass several rows; or call .uncertainty "
+                "and .draws, which take all rows together."
             )
         beside = said, self.outcome.parts, self.teacher.named_form, x, outputs
         whole = ExactProgram(*beside, kind=repr(self.teacher))

@@ -119,7 +119,11 @@ class Said:
     def rows_at_once(self, x: Tensor) -> int:
         """Rows of a block: one draw fits, and what is said under all; or all, which may mix."""
         rows = max(1, min(ROWS, self._most(x) // self._width))
-        return rows if len(x) <= rows or self._apart or self._says_apart(x) else len(x)
+        return rows if len(x) <= rows or self.is_apart(x) else len(x)
+
+    def is_apart(self, x: Tensor) -> bool:
+        """Whether rows say nothing of one another: by the operations, or as some of them show."""
+        return self._apart or (len(x) > 1 and self._says_apart(x))
 
     def _says_apart(self, x: Tensor) -> bool:
         """Whether some rows say together what each says alone, under a draw."""

@@ -15,13 +15,14 @@ from pyro_opu.inputs import PLAIN, Form, form_of
 from pyro_opu.parts import Outcome, SiteLayout
 from pyro_opu.parts.sites import layouts_of
 from pyro_opu.parts.values import read_values
+from pyro_opu.programs.agreement import close
 from pyro_opu.programs.cost import Cost, Meter, counted, metered
 from pyro_opu.programs.plug_in import PlugIn
-from pyro_opu.programs.posterior import PosteriorProgram
+from pyro_opu.programs.posterior import ALONE, PosteriorProgram
 from pyro_opu.programs.recorder import NotRecorded
 from pyro_opu.programs.signature import ANY
 from pyro_opu.programs.vmap_rewrites import MOST_COLUMNS
-from pyro_opu.rng import full_precision, preserve_rng
+from pyro_opu.rng import full_precision, preserve_rng, seeded
 from pyro_opu.teachers.options import SourceOptions
 from pyro_opu.utils.chunks import joined, numbers_at_once, some_rows
 from pyro_opu.utils.warnings import warn_user
@@ -96,6 +97,7 @@ class BaseTeacher(Teacher, Generic[D]):
     _asked: int = 0
     _summed: int = 0  # the last call in which some rows have been added up
     _cost: Cost | None = None
+    _apart: bool | None = None  # whether rows may be asked about in blocks, once that is known
     _outcome: Outcome | None = None
 
     @property
@@ -338,8 +340,11 @@ class BaseTeacher(Teacher, Generic[D]):
         # only thin products are faster for several draws together.
         alone = len(x) >= at_once and width > MOST_COLUMNS
         rows = at_once if alone else max(1, min(at_once // 4, numbers // cost.alone))
+        rows = min(rows, self.max_rows or rows)
+        if len(x) > rows and not self._says_apart(draws[:1], x):
+            rows = len(x)
         self.queries += len(x) * len(draws)
-        for block in x.split(min(rows, self.max_rows or rows)):
+        for block in x.split(rows):
             step = max(1, at_once // len(block))
             with full_precision(), lent(block) as own:
                 parts = [
@@ -347,6 +352,18 @@ class BaseTeacher(Teacher, Generic[D]):
                     for start in range(0, len(draws), step)
                 ]
             yield joined(parts, dim=0)
+
+    def _says_apart(self, draws: D, x: Tensor) -> bool:
+        """Whether some rows say together what fewer do, or say something else in every call."""
+        if self._apart is None:
+            rows = x[:: -(-len(x) // ALONE)].clone()
+            parts = []
+            for seed, blocks in enumerate([(rows,), (rows,), rows.chunk(2)]):
+                with preserve_rng(), seeded(min(seed, 1)):
+                    parts.append(torch.cat([self._evaluate(draws, block) for block in blocks], 1))
+            whole, again, apart = parts
+            self._apart = close(apart, again) or not close(whole, again)
+        return self._apart
 
     def _numbers(self, x: Tensor) -> int:
         """Numbers in the widest tensor of one evaluation at these inputs."""

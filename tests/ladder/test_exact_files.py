@@ -295,6 +295,12 @@ def alone(x: Tensor) -> None:
         pyro.sample("obs", dist.Bernoulli(logits=x[:, 0] * w + (len(x) == 1)))
 
 
+def beside(x: Tensor) -> None:
+    w = pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
+    with pyro.plate("data", len(x)):
+        pyro.sample("obs", dist.Bernoulli(logits=(x - x.mean(0)) @ w))
+
+
 TWO: dict[str, Tensor] = {"w": torch.randn(2, D, C)}
 
 
@@ -305,6 +311,8 @@ TWO: dict[str, Tensor] = {"w": torch.randn(2, D, C)}
         (SOURCES["function"][0], {}, "no program of tensors"),
         (lambda: Predictive(local, num_samples=S), {}, "draws at random under a draw"),
         (lambda: Predictive(alone, {"w": torch.randn(S)}), {}, "inputs of length 1 in another way"),
+        (lambda: Predictive(beside, {"w": TWO["w"][..., 0]}), {}, "whatever rows .* alone they"),
+        (lambda: Predictive(beside, {"w": TWO["w"][..., 0]}), {"x": X[:1]}, "several rows"),
         (SOURCES["pair"][0], {"outputs": "mean, nothing"}, "`outputs` must name some of mean"),
         (SOURCES["pair"][0], {"num_draws": S + 1}, "`num_draws` must be at most"),
         (SOURCES["pair"][0], {"path": "exact.txt"}, "`path` must end in"),
@@ -327,6 +335,8 @@ TWO: dict[str, Tensor] = {"w": torch.randn(2, D, C)}
             "function",
             "random rows",
             "one row",
+            "rows beside",
+            "an example of one",
             "output",
             "draws",
             "suffix",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 import pyro
 import pyro.distributions as dist
@@ -102,6 +103,19 @@ class TestDraws:
         seen.clear()
         teacher.probs(torch.randn(rows, D))
         assert seen == expected
+
+    @pytest.mark.parametrize("seen", [lambda x: x - x.mean(0), lambda x: x.cumsum(0)])
+    def test_rows_that_follow_from_one_another_are_not_cut(
+        self, seen: Callable[[Tensor], Tensor]
+    ) -> None:
+        def model(x: Tensor) -> None:
+            w = pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
+            with pyro.plate("data", len(x)):
+                pyro.sample("obs", dist.Bernoulli(logits=seen(x) @ w))
+
+        teacher = as_teacher(Predictive(model, {"w": (w := torch.randn(4, D))}))
+        teacher.chunk_size, x = 10 * D, torch.randn(40, D) / 9 + 0.1
+        torch.testing.assert_close(teacher.probs(x)[..., 1], (w @ seen(x).T).sigmoid())
 
     def test_nothing_is_left_behind(self) -> None:
         def model(x: Tensor) -> None:
