@@ -59,7 +59,9 @@ class Cost:
         shape: The input's shape.
         width: Entries of the widest tensor.
         alone: Entries of the widest tensor where one draw is evaluated by itself.
-        operations: Floating-point operations, per input of eight; ``None``: not counted.
+        together: Whether it is that of one draw among many.
+        operations: Floating-point operations, per input of eight; ``None``: not counted. Where
+            draws are evaluated ``together``, those of one draw more.
         of_two: Those at two inputs.
     """
 
@@ -68,6 +70,7 @@ class Cost:
     operations: int | None
     of_two: int | None = None
     alone: int = 1
+    together: bool = False
 
     @classmethod
     def of(cls, shape: torch.Size, two: Meter, three: Meter, outputs: int) -> Cost:
@@ -83,23 +86,24 @@ class Cost:
         return cls(shape, width, operations, two.operations, width)
 
     def under(self, draws: int, two: Meter, three: Meter) -> Cost:
-        """The share of one draw where many are evaluated together.
+        """What one draw more costs where many are evaluated together, and its share of memory.
 
         What does not depend on the draw, such as features of a posterior over the last layer, is
         then computed once for all of them. Fused operations of one draw are counted only here.
 
         Args:
-            draws: How many.
+            draws: How many, at least 2.
             two: Meter of all evaluations at two inputs.
             three: And at three.
         """
-        # Two may end in a comparison with the loop.
+        # Three may end in a comparison with the loop.
         grown = max(b - a for a, b in zip(two.sizes, three.sizes, strict=False))
         width = min(self.width, max(1, -(-grown // draws)))
         operations = self.operations
         if operations is not None and self.of_two and two.operations is not None:
-            operations = -(-two.operations * operations // (draws * self.of_two))
-        return replace(self, width=width, operations=operations)
+            more = max(0, two.operations - self.of_two)
+            operations = -(-more * operations // ((draws - 1) * self.of_two))
+        return replace(self, width=width, operations=operations, together=True)
 
     def serves(self, shape: torch.Size) -> bool:
         """Whether this is the cost at inputs of a shape, with operations if they are counted."""

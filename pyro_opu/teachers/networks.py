@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from pyro_opu.programs.recorder import NotRecorded
 from pyro_opu.programs.samples import choose
 from pyro_opu.programs.sites import are_probs, log_probs_of_output, logits_of, normalised
 from pyro_opu.programs.vmap import Batched, Draws, vectorized
-from pyro_opu.rng import evaluating, seeded
+from pyro_opu.rng import evaluating, preserve_rng, seeded
 from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.teachers.classifiers import WithLogits, as_classifier
 from pyro_opu.teachers.masks import Thinned
@@ -119,7 +120,16 @@ class DropoutTeacher(BaseTeacher[Tensor]):
         """Also finds what is random, once."""
         if x.shape[1:] not in self._random:
             self._random[x.shape[1:]] = RandomCalls.of(self.module, x, log_probs_of_output)
-        return super()._measured(draws, x)
+        cost = super()._measured(draws, x)
+        if cost.operations is None or cost.together or len(draws) == 1:
+            return cost
+        with preserve_rng():
+            self._evaluate(draws[:2], some_rows(x, 2))  # which may be compared with the loop
+            with metered() as two:
+                self._evaluate(draws[:2], some_rows(x, 2))
+        more = cost.under(2, two, two).operations if self._run.use_vmap else cost.operations
+        self._cost = replace(cost, operations=more, together=True)
+        return self._cost
 
     def _compare(self, x: Tensor, at_once: int) -> None:
         def probs(num_draws: int, rows: Tensor) -> Tensor:

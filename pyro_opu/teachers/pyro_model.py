@@ -162,16 +162,16 @@ class PredictiveTeacher(BaseTeacher[Latents]):
 
     def _measured(self, draws: Latents, x: Tensor) -> Cost:
         """What many draws cost together too, where they are evaluated so."""
-        known, run = self._cost, self.program.run
-        cost = super()._measured(draws, x)
-        if cost is known or len(draws) == 1:
+        cost, run = super()._measured(draws, x), self.program.run
+        if cost.together or len(draws) == 1:  # which may come first
             return cost
-        some, meters = draws[: max(2, self._numbers(x) // (3 * cost.width))], []
+        some, meters = draws[: max(2, self._numbers(x) // (3 * cost.width))], list[Meter]()
         with preserve_rng():
-            for rows in (2, 3) if run.use_vmap is not False else ():
+            # The first may end in a comparison with the loop; operations are those at two rows.
+            for rows in (3, 2) if run.use_vmap is not False else ():
                 with metered() as meter:
                     self._evaluate(some, some_rows(x, rows))
-                meters.append(meter)
+                meters.insert(0, meter)
         self._cost = cost.under(len(some), *meters) if run.use_vmap else cost
         return self._cost
 

@@ -101,7 +101,8 @@ def test_a_model_is_looked_at_in_few_runs(name: str, monkeypatch: pytest.MonkeyP
 
     Beside those that look whether the teacher knows the rows, and says the same of each alone, and
     those by which a Pyro model is compared with itself as it is written, under two draws; of a
-    member of a mixture twice, at two rows and at more.
+    member of a mixture twice, at two rows and at more; and those two that tell what many draws cost
+    together.
     """
 
     def reached(*_: Any, **__: Any) -> None:
@@ -118,10 +119,10 @@ def test_a_model_is_looked_at_in_few_runs(name: str, monkeypatch: pytest.MonkeyP
     held_out = round(0.15 * len(X))
     looks = RUNS[: len(RUNS) - _labelling(RUNS, held_out)]
     more, rows = 0, 3
-    if name == "dropout network":  # also in training mode
-        more = 4
+    if name == "dropout network":  # also in training mode, and twice for two draws together
+        more = 6
     elif name.startswith(("samples", "guide", "posteriors")):
-        more, rows = 8 if name == "posteriors" else 4, written.ROWS
+        more, rows = 10 if name == "posteriors" else 6, written.ROWS
     assert len(looks) <= 5 + more
     assert max(looks) <= rows
 
@@ -146,8 +147,8 @@ def test_what_is_known_afterwards(name: str) -> None:
     held = "samples" in name or "ensemble" in name or name.endswith("function")
     assert teacher.max_draws == (2 * S if name == "posteriors" else S if held else None)
     assert "unknown" not in repr(teacher) and "not counted" not in repr(teacher)
-    if "network" in name or "ensemble" in name:
-        assert teacher.operations(X) == 2 * 8 * (D + C)
+    if "network" in name or "ensemble" in name:  # dropout stands before the head
+        assert teacher.operations(X) == 2 * 8 * ((D if "ensemble" in name else 0) + C)
     if name.startswith(("samples", "guide")):
         assert teacher.observed == ("obs",)
         assert teacher.operations(X) == 2 * D * (1 if real else C)
@@ -180,10 +181,29 @@ def test_what_all_draws_share_is_computed_once_and_counts_once(latent: bool) -> 
 
     samples = {"w": head} | ({"v": trunk.expand(S, -1, -1)} if latent else {})
     teacher = finished_teacher(Predictive(model, samples), X)
-    # The features for two rows, once for all draws, and for each the head.
-    assert teacher.operations(X) == 2 * 40 * C + 2 * D * 40 / S
+    assert teacher.operations(X) == 2 * 40 * C  # for one draw more the head alone
     expected = ((X @ trunk).tanh() @ head).softmax(-1)
     torch.testing.assert_close(teacher.draws(X), expected)
+
+
+def test_what_many_draws_share_is_seen_after_a_look_at_one_draw() -> None:
+    """The features of wide rows are not computed anew for every draw."""
+    wide, passes = nn.Linear(D, 2**15), []
+    wide.register_forward_hook(lambda _, given, out: passes.append(len(given[0])))
+
+    def model(x: Tensor, y: Tensor | None = None) -> None:
+        w = pyro.sample("w", dist.Normal(torch.zeros(8, C), 1.0).to_event(2))
+        with pyro.plate("data", len(x)):
+            features = wide(x).detach().unflatten(-1, (8, -1)).mean(-1)
+            pyro.sample("obs", dist.Categorical(logits=features @ w), obs=y)
+
+    teacher = as_teacher(Predictive(model, {"w": torch.randn(60, 8, C)}))
+    x = torch.randn(80, D)
+    for count in (1, 60):
+        teacher.draws(x, count)
+    passes.clear()
+    teacher.draws(x, 60)
+    assert len(passes) <= 6  # of two blocks of rows
 
 
 @pytest.mark.parametrize("make", [as_teacher, lambda source: finished_teacher(source, X)])
