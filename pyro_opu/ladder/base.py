@@ -293,8 +293,7 @@ class Exact(Teacher):
         for part, each, keep in zip(parts, sums, kept, strict=True):
             table = table_of(each.measures())
             if levels is not None:
-                shown = torch.cat(keep)
-                shown = shown.exp() if part.on_simplex else shown[..., 0]
+                shown = each.shown(torch.cat(keep))
                 table = replace(table, quantiles=torch.quantile(shown, levels.to(shown), dim=0))
             yield part.site, table
 

@@ -241,13 +241,12 @@ def _output(
         probs = said.exp()
         labels = labels_by(probs, uniform(seed[0], said[..., :1]))
         return part, 1, torch.where(probs[..., 0].isnan(), -1, labels)
-    shown = said.exp() if part.on_simplex else said
     if name == "draws":
-        return part, 1, shown
+        return part, 1, said.exp() if part.on_simplex else said
     if (found := _QUANTILE.fullmatch(name)) is not None:
         place = float(found.group(1)) * (len(said) - 1)
         low = int(place)
-        ordered = (shown if part.on_simplex else said[..., 0]).sort(0).values
+        ordered = sums.shown(said).sort(0).values
         high = ordered[min(low + 1, len(said) - 1)]
         return part, 0, ordered[low] + (place - low) * (high - ordered[low])
     return part, 0, getattr(sums.measures(), name)

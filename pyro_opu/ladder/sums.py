@@ -52,6 +52,10 @@ class Sums:
     def _terms(self, said: Tensor, probs: Tensor | None = None) -> list[Tensor]:
         raise NotImplementedError
 
+    def shown(self, said: Tensor) -> Tensor:
+        """What ``mean`` is the mean of, under draws ``(s, M, width)``."""
+        raise NotImplementedError
+
     def numbers(self, said: Tensor) -> Tensor:
         """What draws ``(s, M, width)`` say, ``(s, F)``, by which some may stand for all."""
         return said.flatten(1)
@@ -70,6 +74,9 @@ class ClassSums(Sums):
         log_probs = said.clamp_min(math.log(torch.finfo(said.dtype).tiny))
         probs = said.exp() if probs is None else probs
         return [probs, log_probs, probs * log_probs, (1.0 - probs).mul_(probs)]
+
+    def shown(self, said: Tensor) -> Tensor:
+        return said.exp()
 
     def numbers(self, said: Tensor) -> Tensor:
         """Probabilities, and entropies that weigh as much."""
@@ -118,6 +125,9 @@ class TrialSums(ClassSums):
         super().__init__(like)
         self._trials = trials.double()
 
+    def shown(self, said: Tensor) -> Tensor:
+        return (self._trials * said[..., 1].exp()).to(said.dtype)
+
     def measures(self) -> Measures:
         found, n = SummedDraws(self.count, self.dtype, *self.means()), self._trials
         made = NormalMeasures(
@@ -133,6 +143,9 @@ class RealSums(Sums):
     def __init__(self, like: Tensor) -> None:
         super().__init__(like)
         self._near = like[..., 0].double()  # of the means, so that squares do not cancel
+
+    def shown(self, said: Tensor) -> Tensor:
+        return said[..., 0]
 
     def _terms(self, said: Tensor, probs: Tensor | None = None) -> list[Tensor]:
         off = said[..., 0].double() - self._near

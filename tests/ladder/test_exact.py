@@ -109,12 +109,17 @@ def test_trials() -> None:
             return pyro.sample("obs", dist.Binomial(n, logits=x @ w), obs=y)
 
     n, w = torch.arange(1.0, len(X) + 1), torch.randn(S, D)
-    found = exact(Predictive(counted, {"w": w})).uncertainty((X, n))
+    posterior = exact(Predictive(counted, {"w": w}))
+    found = posterior.uncertainty((X, n), quantiles=LEVELS)
     p = (w @ X.T).sigmoid().double()
     torch.testing.assert_close(found.mean.double(), n * p.mean(0), rtol=1e-5, atol=1e-6)
     noise = n * (p * (1 - p)).mean(0)
     torch.testing.assert_close(found.aleatoric.double(), noise, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(found.epistemic.double(), n**2 * p.var(0), rtol=1e-4, atol=1e-6)
+    middle = (n * p).quantile(0.5, dim=0).float()
+    torch.testing.assert_close(found.quantiles[1], middle, rtol=1e-4, atol=1e-5)
+    program, _ = posterior._program(posterior._look((X, n)), "quantile_0.5", None)
+    torch.testing.assert_close(program(X, n)["quantile_0.5"], middle, rtol=1e-4, atol=1e-5)
 
 
 class TestDraws:
