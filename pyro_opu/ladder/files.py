@@ -99,10 +99,10 @@ class ExactProgram(FileProgram):
         for number, value in enumerate(values):
             self.register_buffer(f"draws_{number}", value.detach().cpu())
         self.num_values = len(values)
-        self.units = _checked_outputs(outputs, self._units(), [self._prefix(p) for p in parts])
+        self.units = _checked_outputs(outputs, self._units(x), [self._prefix(p) for p in parts])
         self.outputs = tuple(self.units)
         if self.count < 2:
-            self._check_spread()
+            self._check_spread(x)
         if self._samples and SEED in self.form.named_parts(x):
             raise ArgumentError(
                 f"`outputs` with labels take an input {SEED!r}, which `x` has too. Rename that of "
@@ -122,10 +122,10 @@ class ExactProgram(FileProgram):
             for name, value in found.items()
         }
 
-    def _check_spread(self) -> None:
+    def _check_spread(self, x: Tensor) -> None:
         """Refuse measures of how one draw differs from others."""
         for part in self.parts:
-            kind = sums_of(part, torch.zeros(1, part.width), torch.zeros(1, 1)).law.kind
+            kind = sums_of(part, torch.zeros(1, part.width), x[:1]).law.kind
             wrong = {f"{self._prefix(part)}{name}" for name in SPREAD[kind]} & set(self.outputs)
             if wrong:
                 raise ArgumentError(
@@ -220,12 +220,12 @@ class ExactProgram(FileProgram):
     def _prefix(self, part: Part) -> str:
         return f"{part.site}." if len(self.parts) > 1 else ""
 
-    def _units(self) -> dict[str, str]:
+    def _units(self, x: Tensor) -> dict[str, str]:
         """Unit of every output that there may be."""
         found: dict[str, str] = {}
         for part in self.parts:
             like = torch.zeros(1, part.width)
-            units = dict(sums_of(part, like, torch.zeros(1, 1)).units)
+            units = dict(sums_of(part, like, x[:1]).units)
             units.pop("differential_entropy", None)
             units["draws"] = "probability" if part.on_simplex else "units of y, log deviation"
             units |= {"labels": "class"} if part.kind == "classes" else {}
