@@ -28,8 +28,8 @@ OUTPUTS = ("mean", "total", "aleatoric", "epistemic")
 LARGE, MOST = 10**8, 2 * 10**9
 #: Rows at which a program is tried at most, and numbers in its widest tensor there.
 FEW, NUMBERS = 64, 2**25
-#: A prime below 2^31, for labels.
-PRIME = 2**31 - 1
+#: A prime below 2^31, for labels; what is between the seeds of two sites.
+PRIME, APART = 2**31 - 1, 2**24 + 43
 _QUANTILE = re.compile(r"quantile_(0?\.\d+|0|1(?:\.0+)?)")
 #: Measures of how draws differ, by the kind of what is observed.
 _OF_CLASSES = {"epistemic", "variance", "expected_pairwise_kl", "concentration"}
@@ -190,13 +190,14 @@ class ExactProgram(FileProgram):
     def of_packed(self, x: Tensor, *seed: Tensor) -> dict[str, Tensor]:
         """The outputs at inputs in one tensor."""
         said, found = self._said(x), {}
-        for part, values in zip(self.parts, by_part(said, self.parts), strict=True):
+        for number, values in enumerate(by_part(said, self.parts)):
+            part, own_seed = self.parts[number], [each + number * APART for each in seed]
             own = [name for name in self.outputs if name.startswith(self._prefix(part))]
             sums = sums_of(part, values[0], x)
             sums.add(values)
             for name in own:
                 bare = name.removeprefix(self._prefix(part))
-                found[name] = _output(part, bare, values, sums, seed)
+                found[name] = _output(part, bare, values, sums, own_seed)
         return {name: self._in_rows(found[name], x.shape[0]) for name in self.outputs}
 
     def _in_rows(self, value: tuple[Part, int, Tensor], rows: int) -> Tensor:

@@ -70,6 +70,22 @@ def test_labels_by_a_seed() -> None:
     assert ((counts - probs.sum((0, 1))).abs() <= SIGMAS * error).all()
 
 
+def test_labels_of_several_sites_are_drawn_apart() -> None:
+    def two(x: Tensor) -> None:
+        w = pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
+        with pyro.plate("data", len(x)):
+            for site in "ab":
+                pyro.sample(site, dist.Bernoulli(logits=x @ w))
+
+    posterior = exact(Predictive(two, {"w": 0.3 * torch.randn(S, D)}))
+    posterior.draws(BEYOND)
+    program, _ = posterior._program(BEYOND, "a.labels, b.labels", None)
+    found = program(BEYOND, torch.tensor([3]))
+    p = posterior.draws(BEYOND)[..., 1].double()
+    same = (found["a.labels"] == found["b.labels"]).double() - (p**2 + (1 - p) ** 2)
+    assert abs(float(same.mean())) < SIGMAS * 0.5 / same.numel() ** 0.5
+
+
 def test_a_traced_program_is_for_any_number_of_rows() -> None:
     posterior = exact(Predictive(model, samples()))
     program, _ = posterior._program(posterior._look(X), "mean, epistemic, labels", None)
