@@ -7,13 +7,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from functools import cache, cached_property
-from typing import ClassVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from pyro_opu.checks import ArgumentError, check_probs, check_tensor
+
+if TYPE_CHECKING:
+    from functools import cached_property
+else:
+
+    class cached_property:  # noqa: N801
+        """Kept once read; functools has a lock in Python 3.11, which torch.compile cannot enter."""
+
+        def __init__(self, func: Callable[[Any], Any]) -> None:
+            self.func, self.__doc__ = func, func.__doc__
+
+        def __get__(self, owner: Any, kind: object = None) -> Any:
+            if owner is None:
+                return self
+            value = owner.__dict__[self.func.__name__] = self.func(owner)
+            return value
+
 
 __all__ = [
     "ClassMeasures",

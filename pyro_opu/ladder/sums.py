@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from pyro_opu.checks import ArgumentError
-from pyro_opu.distributions.measures import DrawMeasures, Measures, NormalMeasures
+from pyro_opu.distributions.measures import (
+    DrawMeasures,
+    Measures,
+    NormalMeasures,
+    cached_property,
+)
 from pyro_opu.parts import Part
 
 __all__ = ["Sums", "checked_levels", "laid_out", "sums_of"]

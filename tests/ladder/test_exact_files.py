@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -387,6 +388,16 @@ def test_captured_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     found, table = captured(BEYOND), posterior.uncertainty(BEYOND)
     torch.testing.assert_close(found["mean"], table.mean)
     torch.testing.assert_close(found["epistemic"], table.epistemic, rtol=0, atol=1e-6)
+
+
+def test_the_usual_outputs_can_be_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    posterior = exact(Predictive(model, samples()))
+    captured = posterior.capture(X)
+    assert captured.kind == "compiled", captured.reason
+    found, table = captured(BEYOND), posterior.uncertainty(BEYOND)
+    for name in OUTPUTS:
+        torch.testing.assert_close(found[name], table[name], rtol=1e-4, atol=1e-6)
 
 
 def test_programs_are_modules() -> None:
