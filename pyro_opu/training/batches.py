@@ -299,7 +299,8 @@ def read_once(
     reads: Any = trunk.moments_at
     width = reads(in_dtype_of(guide, next(pool.parts())[:1])).shape[1]
     if isinstance(pool, Remade):
-        if pool.size * width > tuned.HELD_NUMBERS:
+        columns = pool.x.shape[1:].numel()
+        if width >= columns or pool.size * width > tuned.POOL_NUMBERS:
             return guide, pool  # as wide as what is not held
         pool = replace(pool, is_read=objective is None or not objective.sufficient)
     blocks = (rows for some in pool.parts() for rows in some.split(tuned.ROWS))

@@ -20,7 +20,15 @@ from pyro_opu.objectives import CrossEntropy
 from pyro_opu.objectives.moments import gini_parts
 from pyro_opu.objectives.normal import NormalMoments
 from pyro_opu.training import tuned
-from pyro_opu.training.batches import Batches, Recipe, Remade, labelled, makes_again
+from pyro_opu.training.batches import (
+    READ,
+    Batches,
+    Recipe,
+    Remade,
+    labelled,
+    makes_again,
+    read_once,
+)
 from pyro_opu.training.descent import Descent, settling
 from pyro_opu.training.fit import KeepBest, Phase, fit
 from pyro_opu.training.plan import Facts, Plan, trial
@@ -151,6 +159,23 @@ def test_a_student_of_inputs_that_are_made_again(
     again = taught()
     assert torch.equal(fast.dirichlet(x).mean, again.dirichlet(x).mean)
     assert fast.report["kl"] < 2 * held.report["kl"]  # seeds differ by a quarter
+
+
+@pytest.mark.parametrize(("hidden", "held"), [(5, True), (60, False)])
+def test_features_are_kept_where_they_are_narrower_than_wide_inputs(
+    hidden: int, held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many rows there are: a trunk that stays then never runs in a step."""
+    torch.manual_seed(0)
+    layers = nn.Linear(40, hidden), nn.ReLU(), nn.Dropout(), nn.Linear(hidden, 3)
+    x = torch.randn(100, 40)
+    fast = pyro_opu.distill(nn.Sequential(*layers), x, num_steps=1, seed=0, progress=False)
+    plan = Plan(10, 0, 8, 12, 12, 1e-3, 5, 320, 5, 24, True)
+    asked = Batches(answered, Jitter().fit(x), plan, inputs().device)
+    monkeypatch.setattr(tuned, "HELD_NUMBERS", 100)
+    pool = labelled(asked, CrossEntropy())
+    guide, kept = read_once(fast.guide, pool)
+    assert (READ in kept.statistics) == (guide is not fast.guide) == held
 
 
 def test_draws_of_a_batch_are_asked_block_by_block() -> None:
