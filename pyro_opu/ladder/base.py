@@ -206,12 +206,11 @@ class Exact(Teacher):
                 f"{why.rstrip('.')}. Distil it, and export the student."
             )
         if not said.is_apart(x):
-            asked = "asked alone they do not" if len(x) > 1 else "one row of x does not show it"
             raise ArgumentError(
                 "`source` must say the same of rows whatever rows are beside them, to be a program "
-                f"that is given any; {asked}. Scale x by numbers of the training rows, not by "
-                "x.mean(0), sort and sum over no rows, and pass several rows; or call .uncertainty "
-                "and .draws, which take all rows together."
+                "that is given any; asked alone they do not. Scale x by numbers of the training "
+                "rows, not by x.mean(0), and sort and sum over no rows; or call .uncertainty and "
+                ".draws, which take all rows together."
             )
         beside = said, self.outcome.parts, self.teacher.named_form, x, outputs
         whole = ExactProgram(*beside, kind=repr(self.teacher))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from pyro_opu.programs.agreement import close, gaps
@@ -123,7 +124,8 @@ class Said:
 
     def is_apart(self, x: Tensor) -> bool:
         """Whether rows say nothing of one another: by the operations, or as some of them show."""
-        return self._apart or (len(x) > 1 and self._says_apart(x))
+        beside = x if len(x) > 1 else torch.cat([x, torch.zeros_like(x)])  # 0 is an index, too
+        return self._apart or self._says_apart(beside)
 
     def _says_apart(self, x: Tensor) -> bool:
         """Whether some rows say together what each says alone, under a draw."""

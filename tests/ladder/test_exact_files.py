@@ -329,7 +329,7 @@ TWO: dict[str, Tensor] = {"w": torch.randn(2, D, C)}
         (lambda: Predictive(local, num_samples=S), {}, "draws at random under a draw"),
         (lambda: Predictive(alone, {"w": torch.randn(S)}), {}, "inputs of length 1 in another way"),
         (lambda: Predictive(beside, {"w": TWO["w"][..., 0]}), {}, "whatever rows .* alone they"),
-        (lambda: Predictive(beside, {"w": TWO["w"][..., 0]}), {"x": X[:1]}, "several rows"),
+        (lambda: Predictive(beside, {"w": TWO["w"][..., 0]}), {"x": X[:1]}, "alone they"),
         (SOURCES["pair"][0], {"outputs": "mean, nothing"}, "`outputs` must name some of mean"),
         (SOURCES["pair"][0], {"num_draws": S + 1}, "`num_draws` must be at most"),
         (SOURCES["pair"][0], {"path": "exact.txt"}, "`path` must end in"),
@@ -380,6 +380,7 @@ def test_an_example_is_needed(tmp_path: Path) -> None:
 def test_captured_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the compiler makes is tested with students; here it cannot compile."""
     monkeypatch.setattr("pyro_opu.export.capture._compiled", lambda *_: 1 / 0)
+    exact(network([nn.Dropout()])).capture(X[:1])  # one row is enough of an example
     posterior = exact(Predictive(model, samples()))
     captured = posterior.capture(X, outputs="mean, epistemic")
     assert captured.kind == "eager"
