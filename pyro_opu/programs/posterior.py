@@ -124,11 +124,11 @@ class Said:
 
     def is_apart(self, x: Tensor) -> bool:
         """Whether rows say nothing of one another: by the operations, or as some of them show."""
-        beside = x if len(x) > 1 else torch.cat([x, torch.zeros_like(x)])  # 0 is an index, too
-        return self._apart or self._says_apart(beside)
+        return self._apart or self._says_apart(x)
 
     def _says_apart(self, x: Tensor) -> bool:
         """Whether some rows say together what each says alone, under a draw."""
+        x = x if len(x) > 1 else torch.cat([x, torch.zeros_like(x)])  # 0 is an index, too
         draw, rows = few(self.posterior.draws, 1), x[:: -(-len(x) // ALONE)]
         whole, *alone = (self.bound.recorded(draw, [r])[SAID] for r in (rows, *rows.split(1)))
         return not self.is_random and close(joined(alone, 1), whole)
